@@ -165,6 +165,10 @@ def passes(facts):
                                       "bits against a batch of one"),
           [(f["batch"], number(f["context"], 0), "yes" if f["overlaps"] else "no", number(f["us"] / 1e3, 2), number(f["tokens_s"], 0),
             number(f["gb_s"]), number(100 * f["of_floor"]) + " %", bits(f)) for f in found if f["what"] == "decode"])
+    table("Steps one after the other", ("model", "sequences", "steps queued", "queued as", "a step, us", "kernels alone, us", "pause, us",
+                                        "host to queue it, us", "bits"),
+          [(f["shape"], f["batch"], f["depth"], "graphs" if f["graphs"] else "kernels", number(f["us"]), number(f["device_us"]),
+            number(f["pause_us"]), number(f["host_us"]), bits(f)) for f in facts if f.get("part") == "steps" and "us" in f])
     table("Whole prompts", ("tokens", "ms", "tokens/s", "TFLOP/s", "bits against pieces"),
           [(number(f["rows"], 0), number(f["us"] / 1e3, 2), number(f["tokens_s"], 0), number(f["tflops"]), bits(f))
            for f in found if f["what"] == "prefill"])

@@ -55,7 +55,7 @@ step test 60 "$program" --json "$json" --part-limit 50 test
 done
 step floor 40 "$program" --json "$json" --part-limit 35 bench floor
 step gemm 120 "$program" --json "$json" --part-limit 45 bench gemm --shape llama-3-8b --random-weights
-step decode 110 "$program" --json "$json" --part-limit 50 bench decode --shape llama-3-8b --random-weights
+step decode 150 "$program" --json "$json" --part-limit 50 bench decode --shape llama-3-8b --random-weights
 step leaf 100 "$program" --json "$json" --part-limit 45 bench leaf prefill --shape llama-3-8b --random-weights
 step link 60 "$program" --json "$json" --part-limit 40 bench link
 peers_s=$((end - $(date +%s) - 15))

@@ -152,6 +152,11 @@ void add_device_flags(CLI::App& app, RuntimeOptions& o) {
          "--kv-cache-memory-bytes takes the place of the last part")
       ->default_str(fmt::format("{}", kDefaultGpuShare))
       ->check(between(0.01, 1.0));
+  app.add_flag(
+      "--enforce-eager,!--no-enforce-eager", o.enforce_eager,
+      "With --device cuda, queue each kernel by itself; --no-enforce-eager queues the layers of steps "
+      "of up to 64 rows without transfers as CUDA graphs, with the same results (default: on, until "
+      "it is measured which is faster)");
 }
 
 void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {

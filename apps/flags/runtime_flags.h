@@ -25,7 +25,7 @@ void add_cache_flags(CLI::App& app, RuntimeOptions& options);
 void add_batch_flags(CLI::App& app, RuntimeOptions& options);
 void add_policy_flag(CLI::App& app, std::string& policy);
 void add_length_predictor_flag(CLI::App& app, std::string& predictor);
-// --device, --gpu-memory-utilization
+// --device, --gpu-memory-utilization, --enforce-eager
 void add_device_flags(CLI::App& app, RuntimeOptions& options);
 // How the model runs: threads, cache, batches, policy. `options` outlives the parsing.
 void add_runtime_flags(CLI::App& app, RuntimeOptions& options);

@@ -41,6 +41,7 @@ constexpr NamedPart kParts[] = {
     {"prefill", "leaf-prefill", bench_prefill},
     {"decode", "decode-products", bench_decode},
     {"decode", "forward-decode", bench_forward_decode},
+    {"decode", "steps", bench_steps},
     {"prefill", "forward-prefill", bench_forward_prefill},
 };
 

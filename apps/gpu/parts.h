@@ -46,6 +46,7 @@ void bench_gemm_cublaslt(const Options&, Report&);
 void bench_decode(const Options&, Report&);
 void bench_leaf(const Options&, Report&);
 void bench_forward_decode(const Options&, Report&);
+void bench_steps(const Options&, Report&);
 void bench_forward_prefill(const Options&, Report&);
 void bench_prefill(const Options&, Report&);
 

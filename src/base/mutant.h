@@ -102,13 +102,16 @@ enum class Mutant {
 
   kTextMakesControl,  // text that a client wrote becomes control tokens
 
-  kGateOpenedEarly,   // a GPU comes to a layer before the transfers that it needs have ended
-  kMarkBeforeWrite,   // a transfer that copies what a layer writes starts before a GPU has written it
-  kStaleTable,        // a GPU reads what a former block table has left in the place of another one
-  kPinnedReused,      // memory that a GPU copies from is written again before it has done so
-  kEarlyStepUnknown,  // a GPU computes what the step before deferred, in a step that was submitted early
-  kStepUnsettled,     // a GPU's layers wait for transfers before the end of the step before has started them
-  kStepLetGo,         // a GPU's thread lets go of a step's block tables, which the cache may then change
+  kGateOpenedEarly,    // a GPU comes to a layer before the transfers that it needs have ended
+  kMarkBeforeWrite,    // a transfer that copies what a layer writes starts before a GPU has written it
+  kStaleTable,         // a GPU reads what a former block table has left in the place of another one
+  kPinnedReused,       // memory that a GPU copies from is written again before it has done so
+  kEarlyStepUnknown,   // a GPU computes what the step before deferred, in a step that was submitted early
+  kStepUnsettled,      // a GPU's layers wait for transfers before the end of the step before has started them
+  kStepLetGo,          // a GPU's thread lets go of a step's block tables, which the cache may then change
+  kGraphKept,          // a graph runs with the arguments of the step that it was made for
+  kGraphShared,        // a GPU's graph is changed while it is still queued for the step before
+  kGraphWithoutGates,  // layers that wait for transfers are queued as a graph, which has no gates
 };
 
 #if defined(KVASIR_MUTANTS)

@@ -22,6 +22,10 @@ bool is_on_gpu(const RuntimeOptions& options) {
 
 Status check_device(const RuntimeOptions& o) {
   if (o.device == "cpu") {
+    if (!o.enforce_eager) {
+      return error(ErrorCode::kInvalidArgument,
+                   "--no-enforce-eager: CUDA graphs are a GPU's; leave it out, or give --device cuda");
+    }
     if (!o.gpu_memory_utilization) return {};
     return error(ErrorCode::kInvalidArgument,
                  "--gpu-memory-utilization {}: it is a share of a GPU's memory; leave it out, or give "

@@ -155,8 +155,9 @@ Result<std::span<std::byte>> GpuDevice::disk_buffers(uint64_t bytes) {
 Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,
                                                            const EngineOptions& engine, const Clock& clock,
                                                            Link* link, PeerMemory*) {
-  auto ready = GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock,
-                                 link, {.depth = kDepth, .failure = &failure_});
+  auto ready =
+      GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock, link,
+                        {.depth = kDepth, .graphs = !options.enforce_eager, .failure = &failure_});
   if (!ready.ok()) return refused("no executor", ready.status(), pinned_flag_);
   std::unique_ptr<GpuExecutor> made = *std::move(ready);
   Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});

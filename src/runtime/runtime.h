@@ -41,6 +41,8 @@ struct RuntimeOptions {
   std::string device = "cpu";  // cpu | cuda; device_limits.h says what a GPU does not do
   // Share of a GPU's memory for weights, activations and device tier; nothing: kDefaultGpuShare.
   std::optional<double> gpu_memory_utilization;
+  // Else steps of few rows without transfers are queued on a GPU as CUDA graphs. No bit depends on it.
+  bool enforce_eager = true;
   std::string
       quantization;  // a recipe for weights of F32, F16 and BF16 (recipe.h); empty: as they are stored
   int threads = 0;   // compute threads; 0: see compute_threads()

@@ -47,6 +47,7 @@ class Cli(unittest.TestCase):
                 ((*generate, "cuda"), "kvasir generate: --device cuda: "),
                 ((*generate, "cpu", "--gpu-memory-utilization", "0.5"),
                  "kvasir generate: --gpu-memory-utilization 0.5: it is a share of a GPU's memory; leave it out"),
+                ((*generate, "cpu", "--no-enforce-eager"), "kvasir generate: --no-enforce-eager: CUDA graphs are a GPU's"),
                 ((*generate, "cuda", "--kv-cache-dtype", "q8_0"), "kvasir generate: --kv-cache-dtype q8_0: "),
                 (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--cluster", "etcd://127.0.0.1:1"),
                  "kvasir serve: --cluster: "),

@@ -48,6 +48,7 @@ TEST_P(GpuScenarios, GiveWhatTheReferenceGives) {
     scenario.options.gpu = kPaces[i % std::size(kPaces)];
     scenario.options.gpu_depth = 2 - static_cast<int>(i / 4 % 2);
     scenario.options.gpu_thread = i / 8 % 2 == 0;
+    scenario.options.gpu_graphs = (i / 4 + i) % 2 == 0;
     SCOPED_TRACE(scenario.name);
     EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
   }
@@ -67,8 +68,12 @@ TEST(GpuBits, EveryArchitectureMatchesTheReference) {
     const auto expected = run_reference(*file, options, requests);
     for (const int depth : {1, 2}) {
       options.gpu_depth = depth;
-      EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << "chunks of 29";
+      options.gpu_graphs = true;
+      const RigRun ran = run(*file, options, requests);
+      EXPECT_EQ(differences(expected, ran.outputs), 0) << "chunks of 29";
+      EXPECT_EQ(ran.graphs, ran.steps);
     }
+    options.gpu_graphs = false;
     options.limits.long_prefill_token_threshold = 200;
     options.policy = "random";
     options.layers_per_group = 1;
@@ -95,6 +100,7 @@ TEST(GpuBits, RulesOfLogitsGiveTheSameInEveryScenario) {
     ++ran;
     scenario.options.gpu = FakeGpuPace::kRandom;
     scenario.options.gpu_depth = static_cast<int>(ran);
+    scenario.options.gpu_graphs = ran == 2;
     EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0) << scenario.name;
   }
   EXPECT_EQ(ran, names.size());
@@ -115,7 +121,10 @@ TEST(GpuBits, SampledTokensDoNotDependOnTheBatch) {
     requests.push_back({random_tokens(i, 10 + i), 20, sampling, i / 3});
   }
   const std::vector<RigOutput> expected = run_reference(*file, options, requests);
-  EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
+  for (const bool graphs : {false, true}) {
+    options.gpu_graphs = graphs;
+    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << graphs;
+  }
   for (RigRequest& r : requests) r.sampling.seed += 1;
   EXPECT_GT(differences(expected, run(*file, options, requests).outputs), 6) << "the seed has no effect";
 }

@@ -114,6 +114,7 @@ void torture_forms(const TinyLlamaShape& shape, FakeGpuPace pace) {
       RigOptions options = torture.forms(layers_per_group);
       options.gpu_depth = 1 + static_cast<int>((round + layers_per_group) % 2);
       options.gpu_passes = layers_per_group == 2;
+      options.gpu_graphs = (round + layers_per_group) % 2 == 0;
       if (round == 0) {
         RigOptions in_real_time = options;
         in_real_time.late_moves = 0.03;

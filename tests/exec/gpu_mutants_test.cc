@@ -39,6 +39,9 @@ constexpr Case kCases[] = {
     {Mutant::kPinnedReused, "pinned buffer reused", FakeGpuPace::kLate},
     {Mutant::kRingReusedEarly, "ring reused early", FakeGpuPace::kLate},
     {Mutant::kSkippedTransferWait, "wait skipped", FakeGpuPace::kRandom},
+    {Mutant::kGraphKept, "a graph's arguments kept", FakeGpuPace::kRandom},
+    {Mutant::kGraphShared, "a graph of two steps", FakeGpuPace::kLate},
+    {Mutant::kGraphWithoutGates, "a graph without gates", FakeGpuPace::kEarly},
 };
 
 TEST(GpuMutants, EachFaultTurnsTheTortureRed) {
@@ -48,6 +51,7 @@ TEST(GpuMutants, EachFaultTurnsTheTortureRed) {
     RigOptions options = torture.tiers(1);
     options.link = RigLink::kFake;
     options.fast_transfers = 0.5;
+    options.gpu_graphs = true;
     EXPECT_EQ(torture.torture(options).wrong, 0U);
     EXPECT_TRUE(shows(torture, options, c.mutant)) << "the fault was not noticed";
   }

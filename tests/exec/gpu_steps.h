@@ -22,7 +22,7 @@ class GpuSteps {
   static constexpr uint32_t kMostPositions = 512;
 
   explicit GpuSteps(FakeGpuPace pace = FakeGpuPace::kLate, GpuPilot pilot = GpuPilot::kThread,
-                    Link* link = nullptr)
+                    Link* link = nullptr, bool graphs = false)
       : file_(ModelFile::from_bytes(make_tiny_llama(tiny_gqa(), ops::WeightType::kBf16, /*seed=*/11),
                                     "tiny.gguf")
                   .value()),
@@ -33,6 +33,7 @@ class GpuSteps {
     geometry_.kv_plane_bytes_per_token_layer = static_cast<uint64_t>(file_->spec().kv_dim()) * 2;
     memory_ = gpu_.allocate(kBlocks * geometry_.kv_block_bytes()).value();
     GpuExecutorOptions options;
+    options.graphs = graphs;
     if (pilot == GpuPilot::kWait) options.goes_along_in_submit = [] { return false; };
     executor_ =
         GpuExecutor::make(gpu_, uploaded_->model(), geometry_, memory_, clock_, link, std::move(options))

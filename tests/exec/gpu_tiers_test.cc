@@ -13,7 +13,7 @@ namespace {
 // Of the runs that repeat themselves, but for what was cached; on a device, where none does, of all.
 struct Sums {
   uint64_t steps = 0, staged = 0, partial = 0, deferred = 0, failed = 0, swapped = 0, cached = 0;
-  uint64_t queued_early = 0;
+  uint64_t queued_early = 0, graphs = 0;
 
   void add(const RigOptions& options, const RigRun& run) {
     for (const RigOutput& out : run.outputs) cached += out.cached_prompt_tokens;
@@ -30,13 +30,18 @@ struct Sums {
       EXPECT_EQ(run.queued_early, 0U);
     }
     queued_early += run.queued_early;
+    if (!options.gpu_graphs) {
+      EXPECT_EQ(run.graphs, 0U);
+    }
+    graphs += run.graphs;
   }
   void print() const {
     const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
     std::printf(
         "%llu steps: %llu staged, %llu partial; %llu deferred, %llu failed, %llu swapped, %llu cached, %llu "
-        "queued early\n",
-        n(steps), n(staged), n(partial), n(deferred), n(failed), n(swapped), n(cached), n(queued_early));
+        "queued early, %llu graphs\n",
+        n(steps), n(staged), n(partial), n(deferred), n(failed), n(swapped), n(cached), n(queued_early),
+        n(graphs));
   }
 };
 
@@ -73,6 +78,7 @@ void torture(const TinyLlamaShape& shape, FakeGpuPace pace) {
         options.seed += 1000 * way;
         options.gpu_depth = 1 + static_cast<int>((way + layers_per_group) % 2);
         options.gpu_passes = layers_per_group == 2;
+        options.gpu_graphs = (way / 2 + layers_per_group) % 2 == 0;
         const TierTortureOutcome out = tiers.torture(options);
         EXPECT_EQ(out.wrong, 0U);
         sums.add(options, out.run);
@@ -88,6 +94,7 @@ void torture(const TinyLlamaShape& shape, FakeGpuPace pace) {
   EXPECT_GT(sums.swapped, 0U);
   EXPECT_GT(sums.cached, 0U);
   EXPECT_GT(sums.queued_early, 0U);
+  EXPECT_GT(sums.graphs, 0U);
 }
 
 TEST(GpuTiers, WorkRunsAtOnce) {
@@ -109,6 +116,7 @@ TEST(GpuTiers, LayersAreOffloaded) {
     RigOptions options = tiers.layers(1);
     choose_link(way, options);
     options.gpu_passes = way > 0;
+    options.gpu_graphs = way % 2 == 0;
     const TierTortureOutcome out = tiers.torture(options);
     EXPECT_EQ(out.wrong, 0U) << way;
     sums.add(options, out.run);

@@ -213,6 +213,7 @@ void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
   if (options_.host_blocks > 0) make_link();
   GpuExecutorOptions executor;
   executor.depth = options_.gpu_depth;
+  executor.graphs = options_.gpu_graphs;
   if (options_.repeats_itself()) {
     executor.goes_along_in_submit = [random = Random(options_.seed + 7)]() mutable {
       return random.unit() < 0.5;
@@ -346,7 +347,11 @@ void Rig::report() {
   result_.steps = m.steps;
   result_.staged_steps = m.steps_staged;
   result_.deferred_rows = m.deferred_rows;
-  if (gpu_executor_ != nullptr) result_.queued_early = gpu_executor_->queued_early();
+  if (gpu_executor_ != nullptr) {
+    result_.queued_early = gpu_executor_->queued_early();
+    result_.graphs = gpu_executor_->graphs_queued();
+    EXPECT_EQ(gpu_executor_->graphs_refused(), 0U) << "steps of one graph have other kernels";
+  }
   if (link()) result_.link = link()->stats();
   EXPECT_EQ(m.kv_blocks_used, 0u) << "blocks are leaked";
   EXPECT_EQ(m.tiers[1].bytes_used, 0u) << "cells on the host are leaked";

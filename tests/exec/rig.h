@@ -36,6 +36,7 @@ struct RigOptions {
   int gpu_depth = 2;               // steps in flight
   bool gpu_thread = false;         // its pilot has a thread also where the run would repeat itself else
   bool gpu_passes = true;          // attention in passes of a tile each
+  bool gpu_graphs = false;         // steps without transfers as graphs
   std::string policy = "sarathi";  // or "random" or "random-forms", which `seed` feeds
   uint32_t blocks = 256;           // of the device tier's frames
   uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link
@@ -100,6 +101,7 @@ struct RigRun {
   uint64_t staged_steps = 0;   // that read something through the stage ring
   uint64_t deferred_rows = 0;  // slices that left a step because a transfer was late, or failed
   uint64_t queued_early = 0;   // steps that a GPU got before it had ended the one before
+  uint64_t graphs = 0;         // steps that it ran as graphs
   PlanCounts plans;
   LinkStats link;
 };

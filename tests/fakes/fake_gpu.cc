@@ -1,14 +1,19 @@
 #include "fakes/fake_gpu.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
+#include <optional>
 #include <thread>
+#include <typeindex>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir::test {
@@ -27,15 +32,9 @@ class FakeGpu::Stream final : public GpuStream {
 
   void launch(const ops::gpu::EmbedArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
+  // A device has other ones for more rows.
   void launch(const ops::gpu::GemmArgs& args) override {
-    add_kernel(args);
-    const bool spoils =
-        args.rows >= gpu_.spoils_from_ || args.tile == gpu_.spoils_tile_ || args.n >= gpu_.spoils_features_;
-    if (!spoils) return;
-    add([this, last = args.out + (args.rows - 1) * args.out_stride] {
-      *gpu_.memory_.at(reinterpret_cast<uint32_t*>(last), 1) ^= 1;
-      return true;
-    });
+    add_kernel(args, static_cast<uint32_t>(std::bit_width(static_cast<uint32_t>(args.rows - 1) / 8)));
   }
   void launch(const ops::gpu::FinishQkvArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::CopyXArgs& args) override { add_kernel(args); }
@@ -75,6 +74,49 @@ class FakeGpu::Stream final : public GpuStream {
     });
   }
 
+  void begin_graph(size_t number) override {
+    const std::lock_guard lock(gpu_.mutex_);
+    KV_CHECK(!at_hand_, "a graph begins within another");
+    at_hand_.emplace(number);
+  }
+  bool end_graph() override {
+    const std::lock_guard lock(gpu_.mutex_);
+    const Recording recorded = *std::exchange(at_hand_, {});
+    if (!status_.ok()) return true;
+    std::shared_ptr<Graph>& graph = graphs_[recorded.number];
+    if (graph == nullptr) {
+      gpu_.expect_no_closed_gate();
+      graph = std::make_shared<Graph>(Graph{recorded.kernels});
+    } else if (graph->queued > 0) {
+      status_ = error(ErrorCode::kIo, "the GPU failed: a graph is changed while it runs");
+      return true;
+    } else if (gpu_.refuses_graphs_ ||
+               !std::equal(graph->kernels.begin(), graph->kernels.end(), recorded.kernels.begin(),
+                           recorded.kernels.end(),
+                           [](const Kernel& a, const Kernel& b) { return a.number == b.number; })) {
+      graph = nullptr;
+      return false;
+    } else if (!mutant(Mutant::kGraphKept)) {
+      graph->kernels = recorded.kernels;
+    }
+    ++gpu_.graphs_;
+    for (size_t i = 0; i < graph->kernels.size(); ++i) {
+      ++graph->queued;
+      queue_.push_back([graph, i] {
+        graph->kernels[i].run();
+        --graph->queued;
+        return true;
+      });
+    }
+    go_on();
+    return true;
+  }
+  bool has_graph(size_t number) const override {
+    const std::lock_guard lock(gpu_.mutex_);
+    const auto found = graphs_.find(number);
+    return found != graphs_.end() && found->second != nullptr;
+  }
+
   Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) override {
     std::unique_lock lock(gpu_.mutex_);
     while (status_.ok() && !has_reached(*word, value) && !flag) {
@@ -110,20 +152,53 @@ class FakeGpu::Stream final : public GpuStream {
  private:
   // False: its gate is closed.
   using Work = std::function<bool()>;
+  struct Kernel {
+    std::pair<std::type_index, uint32_t> number;  // which it is
+    std::function<void()> run;
+  };
+  // What is queued runs these kernels with the arguments that they have then.
+  struct Graph {
+    std::vector<Kernel> kernels;
+    size_t queued = 0;  // kernels that have not run
+  };
+  struct Recording {
+    explicit Recording(size_t n) : number(n) {}
+    size_t number;
+    std::vector<Kernel> kernels{};
+  };
 
   void add(Work work) {
     const std::lock_guard lock(gpu_.mutex_);
+    KV_CHECK(!at_hand_, "a graph has kernels alone");
     if (!status_.ok()) return;
     queue_.push_back(std::move(work));
     go_on();
   }
+  // variant: of the kernels with these arguments.
   template <typename Args>
-  void add_kernel(const Args& args) {
-    add([this, args] {
+  void add_kernel(const Args& args, uint32_t variant = 0) {
+    const auto run = [this, args] {
       const ops::KeepSubnormals mode;
       gpu_.kernels_.run(args);
-      return true;
-    });
+      spoil(args);
+    };
+    const std::lock_guard lock(gpu_.mutex_);
+    if (at_hand_) {
+      at_hand_->kernels.push_back({{typeid(Args), variant}, run});
+    } else {
+      add([run] {
+        run();
+        return true;
+      });
+    }
+  }
+  template <typename Args>
+  void spoil(const Args&) {}
+  void spoil(const ops::gpu::GemmArgs& args) {
+    const bool spoils =
+        args.rows >= gpu_.spoils_from_ || args.tile == gpu_.spoils_tile_ || args.n >= gpu_.spoils_features_;
+    float* const last = args.out + (args.rows - 1) * args.out_stride;
+    if (spoils) *gpu_.memory_.at(reinterpret_cast<uint32_t*>(last), 1) ^= 1;
   }
   // Whether it does; then some time has passed.
   bool stood_still(std::unique_lock<std::recursive_mutex>& lock) {
@@ -147,6 +222,8 @@ class FakeGpu::Stream final : public GpuStream {
   FakeGpu& gpu_;
   std::deque<Work> queue_;
   std::deque<std::pair<const uint32_t*, uint32_t>> gates_;  // that are queued
+  std::map<size_t, std::shared_ptr<Graph>> graphs_;         // by number; null: there is none
+  std::optional<Recording> at_hand_;
   Status status_;
 };
 

@@ -15,7 +15,8 @@
 namespace kvasir::test {
 
 // The host faults where it follows a device address; a kernel or a copy that leaves what is allocated ends
-// the stream with an error; memory that is allocated or released while a gate is closed ends the test.
+// the stream with an error, as does changing a graph that is queued; memory that is allocated or released, or
+// a graph that is made, while a gate is closed ends the test.
 // Thread-safe: one thread at a time makes something run.
 class FakeGpu final : public Gpu {
  public:
@@ -49,12 +50,22 @@ class FakeGpu final : public Gpu {
   // or of each with this tile, or of at least so many features.
   void spoil_tile(int32_t number) { spoils_tile_ = number; }
   void spoil_features(int32_t from_features) { spoils_features_ = from_features; }
+  // While on, graphs take no new arguments, as if they had other kernels.
+  void refuse_graphs(bool on) {
+    const std::lock_guard lock(mutex_);
+    refuses_graphs_ = on;
+  }
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const {
     const std::lock_guard lock(mutex_);
     return marks_;
   }
   uint64_t gates() const { return gates_; }
+  // That were queued.
+  uint64_t graphs() const {
+    const std::lock_guard lock(mutex_);
+    return graphs_;
+  }
   // Calls of open_gate().
   uint64_t opened() const {
     const std::lock_guard lock(mutex_);
@@ -72,6 +83,7 @@ class FakeGpu final : public Gpu {
   bool is_lost_ = false;
   bool stands_still_ = false;
   bool hides_memory_ = false;
+  bool refuses_graphs_ = false;
   int32_t spoils_from_ = INT32_MAX;
   int32_t spoils_tile_ = -1;
   int32_t spoils_features_ = INT32_MAX;
@@ -79,7 +91,7 @@ class FakeGpu final : public Gpu {
   uint64_t allowed_ = UINT64_MAX;
   uint64_t allocations_ = 0;
   uint64_t copied_bytes_ = 0;
-  uint64_t marks_ = 0, gates_ = 0, opened_ = 0;
+  uint64_t marks_ = 0, gates_ = 0, opened_ = 0, graphs_ = 0;
   std::vector<Stream*> streams_;
 };
 

@@ -13,12 +13,14 @@ TEST_F(GpuRuntime, LogitsAndTokensAreTheReferences) {
   const std::vector<RigOutput> expected = reference(requests);
   for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate}) {
     use_gpu(pace);
+    options_.enforce_eager = pace == FakeGpuPace::kEarly;
     EXPECT_EQ(opened_, pace == FakeGpuPace::kEarly ? 0 : 1);
     const auto runtime = load();
     ASSERT_TRUE(runtime);
     EXPECT_EQ(runtime->engine().options().cache.numerics_id, "kvasir-3/mma16t25/bf16/act-bf16/kv-bf16/tp1");
     EXPECT_THAT(runtime->memory_report(), HasSubstr("(bf16) of the GPU's 64"));
     expect_same(expected, run_all(*runtime, requests));
+    EXPECT_EQ(gpu_->graphs() == 0, options_.enforce_eager);
   }
   // One after the other, the logits of every sampled row.
   std::map<uint32_t, std::vector<float>> logits;
@@ -45,6 +47,7 @@ TEST_F(GpuRuntime, EveryPolicyServes) {
   for (const std::string& policy : policy_names()) {
     SCOPED_TRACE(policy);
     options_.scheduling_policy = policy;
+    options_.enforce_eager = !options_.enforce_eager;
     const auto runtime = load();
     ASSERT_TRUE(runtime);
     expect_same(expected, run_all(*runtime, requests));

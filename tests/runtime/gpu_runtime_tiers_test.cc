@@ -18,6 +18,7 @@ TEST_F(GpuRuntime, RequestsLongerThanTheDeviceTierUseTheHostTier) {
   for (const char* policy : {"auto", "vllm-swap", "layerkv"}) {
     SCOPED_TRACE(policy);
     options_.scheduling_policy = policy;
+    options_.enforce_eager = !options_.enforce_eager;
     const auto runtime = load();
     ASSERT_TRUE(runtime);
     expect_same(expected, run_all(*runtime, requests));

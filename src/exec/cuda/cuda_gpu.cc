@@ -34,6 +34,9 @@ class CudaStream final : public GpuStream {
     must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
   ~CudaStream() override {
+    for (const cudaGraphExec_t graph : graphs_) {
+      if (graph != nullptr) cudaGraphExecDestroy(graph);
+    }
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
   CudaStream(const CudaStream&) = delete;
@@ -83,6 +86,25 @@ class CudaStream final : public GpuStream {
          "a gate");
   }
 
+  // Only this thread is kept from what a capture does not allow.
+  void begin_graph(size_t number) override {
+    if (graphs_.size() <= number) graphs_.resize(number + 1);
+    at_hand_ = number;
+    if (enter()) must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "a graph's begin");
+  }
+  bool end_graph() override {
+    if (!enter()) return true;
+    cudaGraph_t kernels = nullptr;
+    must(cudaStreamEndCapture(stream_, &kernels), "a graph's end");
+    const bool fits = status_.ok() && take_arguments(graphs_[at_hand_], kernels);
+    if (kernels != nullptr) cudaGraphDestroy(kernels);
+    if (fits && status_.ok()) must(cudaGraphLaunch(graphs_[at_hand_], stream_), "a graph");
+    return fits || !status_.ok();
+  }
+  bool has_graph(size_t number) const override {
+    return number < graphs_.size() && graphs_[number] != nullptr;
+  }
+
   Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) override {
     constexpr int kLooksBetweenQueries = 1024;
     const auto has_come = [&] {
@@ -121,6 +143,23 @@ class CudaStream final : public GpuStream {
     status_ = error(ErrorCode::kIo, "the GPU failed: {}: result {} of the driver; restart the server", what,
                     static_cast<int>(code));
   }
+  // False: they are other kernels, and there is no graph any more.
+  bool take_arguments(cudaGraphExec_t& graph, cudaGraph_t kernels) {
+    if (graph == nullptr) {
+      must(cudaGraphInstantiate(&graph, kernels, 0), "making a graph");
+      return true;
+    }
+    cudaGraphExecUpdateResultInfo why{};
+    const cudaError_t updated = cudaGraphExecUpdate(graph, kernels, &why);
+    if (updated != cudaErrorGraphExecUpdateFailure) {
+      must(updated, "changing a graph");
+      return true;
+    }
+    (void)cudaGetLastError();  // else the next call would report it
+    must(cudaGraphExecDestroy(graph), "giving up a graph");
+    graph = nullptr;
+    return false;
+  }
   template <typename Args>
   void launch_kernel(const Args& args) {
     if (!enter()) return;
@@ -134,6 +173,8 @@ class CudaStream final : public GpuStream {
   const MemoryOperations& operations_;
   cudaStream_t stream_ = nullptr;
   Status status_;
+  std::vector<cudaGraphExec_t> graphs_;  // by number; null: there is none
+  size_t at_hand_ = 0;                   // of the graph that is being made
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<size_t> bytes_;

@@ -41,6 +41,15 @@ class GpuStream : public KernelQueue {
   // The stream goes no further before the word has reached the value.
   virtual void gate(const uint32_t* word, uint32_t value) = 0;
 
+  // Kernels that are launched from here to end_graph() become a *graph*, which is queued as a whole; nothing
+  // else is called in between. The stream keeps it under this number: where there is one already, it takes
+  // the arguments of the new kernels, which costs the host less than to make another.
+  // REQUIRES: what was queued of that one has ended; if there is none, no gate that is queued is closed.
+  virtual void begin_graph(size_t number) = 0;
+  // False: the graph that there is cannot have these kernels. Then nothing is queued, and there is none.
+  virtual bool end_graph() = 0;
+  virtual bool has_graph(size_t number) const = 0;
+
   // Blocks until the word has reached the value, which a mark that is queued writes. The host then sees all
   // that the device has written before. Ends early if the flag is set meanwhile.
   virtual Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) = 0;

@@ -206,7 +206,9 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   const bool has_room = tables.allocates_nothing && std::all_of(room.begin(), room.end(), [](const Room& r) {
                           return r.bytes <= r.buffer->bytes();
                         });
-  if (is_behind && (!before->is_complete || !has_room)) return {};
+  const std::optional<size_t> graph = graph_of(f);
+  const bool has_graph = !graph || stream_->has_graph(*graph);
+  if (is_behind && (!before->is_complete || !has_room || !has_graph)) return {};
   KV_RETURN_IF_ERROR(make_room(f, room));
   f.moments.reserve(3 * static_cast<size_t>(model_.spec.layers));
   KV_RETURN_IF_ERROR(upload(f));
@@ -219,9 +221,7 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
     stream_->copy({&chosen, 1});
     step.earlier = before->tokens.data<int32_t>();
   }
-  Points points(*this, f);
-  const GpuScratch scratch = scratch_here();
-  queue_layers(model_, step, scratch, *stream_, &points);
+  queue_step_layers(f, step, graph);
   queue_hidden_rows(f);
   f.is_queued = true;
   const size_t rows = f.image.logit_uses().size();
@@ -236,6 +236,38 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   f.is_complete = true;
   queued_early_ += is_behind ? 1 : 0;
   return {};
+}
+
+// Which kernels there are, and in which order, depends on the number alone.
+std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
+  const Step& step = *f.step;
+  const auto last = static_cast<uint32_t>(model_.spec.layers) - 1;
+  const bool has_transfers =
+      !step.waits.empty() || step.transfers_until(layer_attended(last)) > step.transfers_until(kStepBegins);
+  if (!options_.graphs || (has_transfers && !mutant(Mutant::kGraphWithoutGates))) return {};
+  const int64_t rows = f.image.rows();
+  if (rows == 0 || rows > kMostGraphRows || !f.image.all_stay()) return {};
+  if (!step.x_writes.empty() || !step.projections.empty()) return {};
+  constexpr size_t kProducts = 4;  // up to 8, 16, 32 and 64 rows
+  static_assert(kMostGraphRows == 8 << (kProducts - 1));
+  const auto product = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1) / 8));
+  const auto own = mutant(Mutant::kGraphShared) ? 0 : static_cast<size_t>(&f - flights_.data());
+  return own * kProducts + product;
+}
+
+void GpuExecutor::queue_step_layers(GpuFlight& f, const GpuStep& step, std::optional<size_t> graph) {
+  if (graph) {
+    graphs_made_ += stream_->has_graph(*graph) ? 0 : 1;
+    stream_->begin_graph(*graph);
+    queue_layers(model_, step, scratch_here(), *stream_, nullptr);
+    if (stream_->end_graph()) {
+      ++graphs_queued_;
+      return;
+    }
+    ++graphs_refused_;
+  }
+  Points points(*this, f);
+  queue_layers(model_, step, scratch_here(), *stream_, &points);
 }
 
 GpuScratch GpuExecutor::scratch_here() const {

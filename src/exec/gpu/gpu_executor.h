@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -27,6 +28,8 @@ namespace kvasir {
 
 struct GpuExecutorOptions {
   int depth = 2;  // 1 or 2
+  // Layers of few rows that no transfer touches are queued as a CUDA graph.
+  bool graphs = false;
   // Shared with the mover; null: the executor has its own.
   GpuFailure* failure = nullptr;
   // For tests that repeat themselves: there is no thread, and submit() and wait() are the pilot. Then wait()
@@ -48,6 +51,12 @@ struct GpuExecutorOptions {
 // A token that the first samples is read where the first has put it. If the second needs more memory than
 // there is, or the first still has rows to make for the host, it is queued when the first has ended:
 // allocating would wait for the gates of the first, which the pilot has to open.
+//
+// With GpuExecutorOptions::graphs, the layers of a step are one graph of the stream
+// (GpuStream::begin_graph()) if they have no gate and no mark, few rows, and all rows pass all of them. The
+// kernels and their arguments are the same. Each of the two steps has its own graph for each number of rows
+// that another product serves, so that none is changed while it runs. Making one would wait for gates, as
+// allocating does, so a step whose graph is not there yet is queued when the first has ended.
 //
 // A row is drawn by the device if its request has a temperature, top_k and top_p alone
 // (is_drawn_on_device()). The logits of all others come to the host, where Sampler draws; so do those whose
@@ -100,12 +109,18 @@ class GpuExecutor final : public Executor {
   const DeviceTables& tables() const { return tables_; }
   // Steps that were queued behind one that had not ended.
   uint64_t queued_early() const { return queued_early_; }
+  // Those whose layers were queued as a graph, and how often there was none yet, or one of other kernels.
+  uint64_t graphs_queued() const { return graphs_queued_; }
+  uint64_t graphs_made() const { return graphs_made_; }
+  uint64_t graphs_refused() const { return graphs_refused_; }
 
  private:
   class Points;
   static constexpr size_t kFlights = 2;
   // Rows whose logits are made at once.
   static constexpr size_t kLogitRows = 32;
+  // Of a step that is a graph: with more, the device has more to do than the host.
+  static constexpr int64_t kMostGraphRows = 64;
   // Where words_ has the word of the marks, and, 128 bytes on, that of the gates: the device writes one and
   // reads the other.
   static constexpr size_t kMarkWord = 0;
@@ -127,6 +142,9 @@ class GpuExecutor final : public Executor {
   std::array<Room, 13> room_for(GpuFlight& f, uint64_t new_tables);
   Status make_room(GpuFlight& f, std::span<const Room> room);
   GpuScratch scratch_here() const;
+  // The number of the stream's graph for the step's layers; nothing: they are no graph.
+  std::optional<size_t> graph_of(const GpuFlight& f) const;
+  void queue_step_layers(GpuFlight& f, const GpuStep& step, std::optional<size_t> graph);
   uint32_t* mark_word() const { return words_.data<uint32_t>() + kMarkWord; }
   uint32_t* gate_word() const { return words_.data<uint32_t>() + kGateWord; }
   Status upload(GpuFlight& f);
@@ -183,6 +201,7 @@ class GpuExecutor final : public Executor {
   int first_ = 0;    // of the oldest
   int at_hand_ = 0;  // that have not ended
   uint64_t queued_early_ = 0;
+  uint64_t graphs_queued_ = 0, graphs_made_ = 0, graphs_refused_ = 0;
   std::vector<GpuCopy> copies_;
   GpuFailure own_failure_;
   GpuFailure& failure_;

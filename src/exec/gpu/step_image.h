@@ -58,6 +58,8 @@ class StepImage {
   size_t sampling_row_of(SeqId seq) const;
 
   int64_t rows() const { return static_cast<int64_t>(rows_[0].size()); }
+  // Whether all rows pass all layers.
+  bool all_stay() const { return staying_.empty() || staying_.back() == rows(); }
   int64_t records() const { return records_; }  // of the pass that has most
   // Of the product that has most, the step's own and those of projections.
   int64_t product_rows() const { return std::max(rows(), projected_rows_); }
