@@ -50,6 +50,23 @@ TEST(GpuExecutor, LogitsAreThoseOfTheReference) {
   }
 }
 
+// A step of decoding alone gets the kernel for few queries.
+TEST(GpuExecutor, AttentionIsToldTheRowsOfItsLargestPiece) {
+  GpuSteps steps;
+  StepImage image(steps.uploaded_->model());
+  const auto most_rows = [&](Interval tokens) {
+    image.lay_out(steps.step(tokens), steps.geometry_, nullptr);
+    const std::vector<std::byte> here(image.bytes());
+    int32_t most = 0;
+    for (const GpuAttention& pass : image.step_at(here.data()).attention)
+      most = std::max(most, pass.most_rows);
+    return most;
+  };
+  EXPECT_EQ(most_rows({300, 301}), 1);
+  EXPECT_EQ(most_rows({0, 7}), 7);
+  EXPECT_EQ(most_rows({0, 300}), 64);
+}
+
 // The logits are those of one pass, and partial results take the memory of a tile.
 TEST(GpuExecutor, AttentionInPassesHasTheSameBits) {
   const GpuExecutor::Steps reserved = {300, kMostPositions, /*partial_bytes=*/0};

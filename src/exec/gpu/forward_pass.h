@@ -21,7 +21,7 @@ struct GpuAttention {
                                              // which begin anew in each pass
   const ops::gpu::LeafWork* work = nullptr;  // [work_count]
   int32_t work_count = 0;
-  int32_t most_rows = 1;  // of a piece of work, as plan_leaves() was told
+  int32_t most_rows = 1;  // of a piece of work; decides which kernel serves them
 };
 
 // Rows of a step that leave X, in a group of layers.

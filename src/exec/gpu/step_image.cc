@@ -217,8 +217,11 @@ void StepImage::plan_attention() {
 void StepImage::add_work(size_t w, int32_t count, int32_t first, int32_t end) {
   const std::span<RowPlace> rows =
       std::span(rows_[w]).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
-  Work work = {windows_[w], count, first, end, w, plan_leaves(rows, windows_[w], kMostRowsOfWork), 0};
-  for (LeafWork& piece : work.plan.work) piece.first_row += first;
+  Work work = {windows_[w], count, first, end, w, plan_leaves(rows, windows_[w], kMostRowsOfWork), 1, 0};
+  for (LeafWork& piece : work.plan.work) {
+    piece.first_row += first;
+    work.most_rows = std::max(work.most_rows, static_cast<int32_t>(piece.rows));
+  }
   records_ = std::max(records_, work.plan.records);
   work_.push_back(std::move(work));
 }
@@ -258,7 +261,7 @@ GpuStep StepImage::step_at(const std::byte* device) const {
     step.attention.push_back({work.window, work.count, work.first, work.end,
                               reinterpret_cast<const RowPlace*>(device + rows_at_[work.rows]),
                               reinterpret_cast<const LeafWork*>(device + work.at),
-                              static_cast<int32_t>(work.plan.work.size()), kMostRowsOfWork});
+                              static_cast<int32_t>(work.plan.work.size()), work.most_rows});
   }
   return step;
 }

@@ -84,6 +84,7 @@ class StepImage {
     int32_t count, first, end;  // as GpuAttention has them
     size_t rows;                // index into rows_
     ops::gpu::LeafPlan plan;
+    int32_t most_rows;  // of a piece of it
     uint64_t at;
   };
   void add_rows(const Step& step, const StepImage* earlier);

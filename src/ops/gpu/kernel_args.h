@@ -182,8 +182,7 @@ struct LeafArgs {
   int32_t window;  // positions, a row's own included; 0: all
   Cap cap;         // of scores in powers of 2
   int32_t count;
-  // Bits depend on neither. Rows of a piece of work, as plan_leaves() was told; 0: 1. Blocks that run at
-  // once; 0: any number.
+  // Bits depend on neither. Rows of the largest piece of work; 0: 1. Blocks that run at once; 0: any number.
   int32_t most_rows;
   int32_t most_blocks;
 };
