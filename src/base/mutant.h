@@ -53,6 +53,12 @@ enum class Mutant {
   kLogitsUncapped,     // logits of a step with one of them are not capped
   kPositionOffset,     // learned positions are looked up from the first row of their table on
   kTemperatureOfOrigin,  // queries are scaled as at the first position
+  kExpertSumOrder,       // what experts give a lone row is summed in another order
+  kExpertNeighbour,      // a row is given what an expert gives another row
+  kRouterRounded,        // a router takes the rows of a lone row's step rounded to bf16
+  kBiasWeighs,           // experts weigh by their biased scores
+  kSharedUnweighed,      // the shared expert counts for a lone row without its weight
+  kTiesByHigherId,       // of experts with equal scores the last one is chosen
   kTakenTwice,           // a thread that takes items of another's run leaves it one of them
   kStoresWhatWasTaken,   // a late helper stores items that the caller has done meanwhile
   kInputReusedEarly,     // the input of a job is overwritten while a late helper reads it

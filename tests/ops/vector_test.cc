@@ -105,11 +105,12 @@ TEST(Elementwise, SiluAddScale) {
     auto gate = random_floats(random, n, 30.0f);
     if (n > 16) gate[3] = -200.0f, gate[4] = 200.0f, gate[5] = 0.0f;
     const auto up = random_floats(random, n);
-    std::vector<float> silu, sum, scaled;
+    std::vector<float> silu, sum, scaled, added;
     for (size_t i = 0; i < gate.size(); ++i) {
       silu.push_back(gate[i] / (1.0f + reference_exp(-gate[i])) * up[i]);
       sum.push_back(gate[i] + up[i]);
       scaled.push_back(gate[i] * 0.125f);
+      added.push_back(std::fma(gate[i], 0.3f, up[i]));
     }
     for_each_isa([&](const Kernels& kernels) {
       std::vector<float> y(gate.size());
@@ -119,6 +120,9 @@ TEST(Elementwise, SiluAddScale) {
       same_bits(sum, y, "add");
       kernels.scale(gate.data(), 0.125f, n, y.data());
       same_bits(scaled, y, "scale");
+      y = up;
+      kernels.add_scaled(gate.data(), 0.3f, n, y.data());
+      same_bits(added, y, "add_scaled");
     });
   }
 }

@@ -39,10 +39,9 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       remote_(options.peers, model.spec(), geometry_),
       x_rows_(geometry_, model.spec().dim, model.x_type(options.activation), device_memory),
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, pool.size()),
-      inputs_(static_cast<size_t>(pool.inputs())),
-      aside_(static_cast<size_t>(pool.size() * Product::kAsideFloats)),
+      products_(kernels, options.activation, pool),
+      experts_(model.spec(), kernels, products_, pool.size()),
       samplers_(static_cast<size_t>(pool.size()), Sampler(kernels)) {
-  for (int i = 0; i < pool.size(); ++i) aside_by_thread_.push_back(aside_.data() + i * Product::kAsideFloats);
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
            "plane={} frame={}", ops::kv_plane_bytes(frame_),
@@ -107,12 +106,11 @@ Status Decoder::reserve(int64_t rows) {
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
     ffn_in_.resize(n * static_cast<size_t>(c.ffn_inputs()));
-    if (!model_.adds_at_once()) branch_.resize(n * static_cast<size_t>(c.dim));
+    if (!model_.adds_at_once() || c.has_experts()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
-    pool_.settle();
-    for (OperandBuffers& input : inputs_) {
-      KV_RETURN_IF_ERROR(input.grow(rows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16)));
-    }
+    experts_.grow(rows);
+    KV_RETURN_IF_ERROR(products_.grow({{rows, widest_operand()}, experts_.extent(rows)},
+                                      takes_anywhere(ops::ActivationType::kBf16)));
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the activations of a step of {} tokens", rows);
   }
@@ -122,24 +120,22 @@ Status Decoder::reserve(int64_t rows) {
 
 int64_t Decoder::widest_operand() const {
   const ModelSpec& c = model_.spec();
-  return std::max({c.dim, c.q_dim(), c.ffn_dim});
+  return std::max({c.dim, c.q_dim(), c.ffn_dim, c.experts.shared_ffn_dim});
 }
 
 bool Decoder::takes_anywhere(ops::ActivationType type) const {
-  const auto p_takes = [&](const Projection& p) { return takes(p, options_.activation, type); };
-  const auto layer_takes = [&](const PackedLayer& l) {
-    return p_takes(l.qkv) || p_takes(l.attn_output) || p_takes(l.ffn_in) || p_takes(l.ffn_down);
-  };
-  return p_takes(model_.output()) || std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
+  bool found = takes(model_.output(), options_.activation, type);
+  for (const PackedLayer& layer : model_.layers()) {
+    layer.for_each_projection([&](const Projection& p) { found |= takes(p, options_.activation, type); });
+  }
+  return found;
 }
 
 uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + ffn_in_.size() + logits_.size() + branch_.size();
   uint64_t bytes = floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes();
-  bytes += remote_.scratch_bytes() + aside_.size() * sizeof(float);
-  for (const OperandBuffers& input : inputs_) bytes += input.bytes();
-  return bytes;
+  return bytes + remote_.scratch_bytes() + products_.bytes() + experts_.bytes();
 }
 
 // ---------------------------------------------------------------- the pass
@@ -148,7 +144,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
   const ops::FlushToZero mode;
   const ModelSpec& c = model_.spec();
   set_ = 0;
-  for_rows(row_count(), [&](Share rows, int) {
+  products_.for_rows(row_count(), [&](Share rows, int) {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       const StepRow& row = rows_[static_cast<size_t>(r)];
       model_.embed(row.token, row.position, x_.data() + r * c.dim);
@@ -158,7 +154,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     const PackedLayer& weights = model_.layers()[layer];
     const Operand normed = normed_input(weights.attn_norm, weights.qkv);
     AttentionPass::settle(pool_);
-    multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false);
+    products_.multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false);
     if (!await_transfers(step, layer, transfers)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
     if (early && !attend(step, layer, transfers)) break;
@@ -166,7 +162,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     write(step, layer, normed, transfers);
     if (sets_.leaves(layer)) next_set(step, layer, transfers);
     if (!early && !attend(step, layer, transfers)) break;
-    const Operand attended = take_rows(weights.attn_output, attended_.data());
+    const Operand attended = products_.take_rows(weights.attn_output, attended_.data(), row_count());
     add_to_residual(weights.attn_output, attended, weights.attn_branch);
     feed_forward(weights);
   }
@@ -207,43 +203,10 @@ void Decoder::move_rows(const RowSets::Set& set, float* rows, int64_t width) {
   });
 }
 
-template <typename Body>
-void Decoder::for_rows(int64_t rows, const Body& body) {
-  pool_.for_each(rows, body, {.least = kSoloRows});
-}
-
-template <typename MakeRow>
-Operand Decoder::make_rows(const Projection& next, int64_t rows, const MakeRow& make_row) {
-  const int input = pool_.free_input();
-  const OperandBuffers& buffers = inputs_[static_cast<size_t>(input)];
-  auto* x = reinterpret_cast<float*>(buffers.rows.data());
-  const int64_t stride = row_stride(next.k);
-  Operand made = operand_over(next, options_.activation, x, stride, buffers, rows);
-  made.input = input;
-  const auto make = [&](Share mine, int) {
-    for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, x + r * stride);
-    if (!mutant(Mutant::kBatchScale)) fill_operand(kernels_, next, options_.activation, made, mine);
-  };
-  for_rows(rows, make);
-  // Under its mutant each row reads the first one.
-  if (mutant(Mutant::kBatchScale)) fill_operand(kernels_, next, options_.activation, made, {0, rows});
-  return made;
-}
-
-Operand Decoder::take_rows(const Projection& next, const float* x) {
-  const int input = pool_.free_input();
-  Operand taken = operand_over(next, options_.activation, x, row_stride(next.k),
-                               inputs_[static_cast<size_t>(input)], row_count());
-  if (!takes(next, options_.activation, ops::ActivationType::kF32)) taken.input = input;
-  for_rows(row_count(),
-           [&](Share mine, int) { fill_operand(kernels_, next, options_.activation, taken, mine); });
-  return taken;
-}
-
 Operand Decoder::normed_input(const NormWeights& norm, const Projection& next) {
   const int64_t dim = model_.spec().dim;
-  return make_rows(next, row_count(),
-                   [&](int64_t row, float* out) { normalise(norm, x_.data() + row * dim, out); });
+  return products_.make_rows(next, row_count(),
+                             [&](int64_t row, float* out) { normalise(norm, x_.data() + row * dim, out); });
 }
 
 void Decoder::normalise(const NormWeights& norm, const float* x, float* out) const {
@@ -259,27 +222,19 @@ void Decoder::normalise(const NormWeights& norm, const float* x, float* out) con
   }
 }
 
-void Decoder::multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
-                       bool accumulate) {
-  const Product product(kernels_, p, options_.activation, input, rows, out, ldo, accumulate,
-                        aside_by_thread_.data());
-  // A late helper reads what it has taken after others have overwritten it, if that is not set aside for it.
-  if (input.input < 0 || mutant(Mutant::kBf16RowsUnrounded)) {
-    pool_.for_each(
-        product.items(), [&](Share mine, int thread) { product.run(mine, thread); }, product.grain());
-  } else {
-    pool_.for_each_replaceable(product.items(), product, input.input, product.grain());
-  }
-}
-
 void Decoder::add_to_residual(const Projection& p, const Operand& input, const Branch& branch) {
   const ModelSpec& c = model_.spec();
   if (model_.adds_at_once()) {
-    multiply(p, input, row_count(), x_.data(), c.dim, true);
+    products_.multiply(p, input, row_count(), x_.data(), c.dim, true);
     return;
   }
-  multiply(p, input, row_count(), branch_.data(), c.dim, false);
-  for_rows(row_count(), [&](Share mine, int) {
+  products_.multiply(p, input, row_count(), branch_.data(), c.dim, false);
+  add_branch(branch);
+}
+
+void Decoder::add_branch(const Branch& branch) {
+  const ModelSpec& c = model_.spec();
+  products_.for_rows(row_count(), [&](Share mine, int) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       float* y = branch_.data() + r * c.dim;
       float* x = x_.data() + r * c.dim;
@@ -357,7 +312,7 @@ bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers)
 void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers) {
   if (!sets_.leaves(layer)) prepare_attention(step, layer);
   const bool some_deferred = transfers.any_deferred();
-  for_rows(row_count(), [&](Share mine, int) {
+  products_.for_rows(row_count(), [&](Share mine, int) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       if (some_deferred && transfers.deferred(rows_[static_cast<size_t>(r)].slice)) continue;
       rotate_and_write(step, layer, r);
@@ -383,10 +338,22 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
                     device_memory_ + planes.k, device_memory_ + planes.v);
 }
 
+void Decoder::mix_experts(const PackedLayer& layer) {
+  const int64_t dim = model_.spec().dim;
+  products_.for_rows(row_count(), [&](Share mine, int) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      normalise(layer.ffn_norm, x_.data() + r * dim, experts_.row(r));
+    }
+  });
+  experts_.run(layer.experts, row_count(), branch_.data());
+  add_branch(layer.ffn_branch);
+}
+
 void Decoder::feed_forward(const PackedLayer& layer) {
+  if (layer.experts.present()) return mix_experts(layer);
   const Operand normed = normed_input(layer.ffn_norm, layer.ffn_in);
-  multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false);
-  const Operand activated = make_rows(layer.ffn_down, row_count(), [&](int64_t row, float* out) {
+  products_.multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false);
+  const Operand activated = products_.make_rows(layer.ffn_down, row_count(), [&](int64_t row, float* out) {
     activate(layer, ffn_in_.data() + row * layer.ffn_in.n, out);
   });
   add_to_residual(layer.ffn_down, activated, layer.ffn_branch);
@@ -423,7 +390,7 @@ void Decoder::keep_hidden(const Step& step) {
     if (step.slices[row_of(r).slice].gives_hidden(row_of(r).position)) kept.push_back(r);
   }
   KV_CHECK(kept.size() == hidden_.size(), "{} rows, {} places", kept.size(), hidden_.size());
-  for_rows(static_cast<int64_t>(kept.size()), [&](Share mine, int) {
+  products_.for_rows(static_cast<int64_t>(kept.size()), [&](Share mine, int) {
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const int64_t r = kept[mutant(Mutant::kHiddenOfBatch) ? 0 : static_cast<size_t>(i)];
       normalise(model_.output_norm(), x_.data() + r * model_.spec().dim,
@@ -444,10 +411,10 @@ void Decoder::sample_rows(const Step& step) {
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
     const int64_t* of = logit_rows_.data() + begin;
-    const Operand normed = make_rows(model_.output(), count, [&](int64_t i, float* out) {
+    const Operand normed = products_.make_rows(model_.output(), count, [&](int64_t i, float* out) {
       normalise(model_.output_norm(), x_.data() + of[i] * c.dim, out);
     });
-    multiply(model_.output(), normed, count, logits_.data(), c.vocab_size, false);
+    products_.multiply(model_.output(), normed, count, logits_.data(), c.vocab_size, false);
     const auto row_of = [&](int64_t i) -> const StepRow& {
       return sets_.last().rows[static_cast<size_t>(of[i])];
     };

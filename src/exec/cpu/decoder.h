@@ -22,9 +22,10 @@
 #include "contract/geometry.h"
 #include "contract/step.h"
 #include "exec/cpu/attention_pass.h"
+#include "exec/cpu/expert_pass.h"
 #include "exec/cpu/kv_projection.h"
-#include "exec/cpu/operand.h"
 #include "exec/cpu/packed_model.h"
+#include "exec/cpu/product_runner.h"
 #include "exec/cpu/qkv_finish.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
@@ -76,9 +77,6 @@ class Decoder {
   uint64_t scratch_bytes() const;
 
  private:
-  // For up to so many rows the calling thread prepares all of a projection's input: a job for them would take
-  // longer.
-  static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
   void lay_out(const Step& step);
@@ -96,23 +94,13 @@ class Decoder {
   int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
   int64_t widest_operand() const;
-  // Calls body(Share rows, int thread) until each row has been in a call.
-  template <typename Body>
-  void for_rows(int64_t rows, const Body& body);
-  // The input of `next`: rows of f32, made one by one by make_row(row, out [k]). Valid until the next call of
-  // these two.
-  template <typename MakeRow>
-  Operand make_rows(const Projection& next, int64_t rows, const MakeRow& make_row);
-  // The same of the rows x, which are as far apart as row_stride() says.
-  Operand take_rows(const Projection& next, const float* x);
   // The rows of the residual stream after a norm; as they are where there is none.
   Operand normed_input(const NormWeights& norm, const Projection& next);
   void normalise(const NormWeights& norm, const float* x, float* out) const;
-  // out[row] (+)= input[row] x p, for `rows` rows.
-  void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
-                bool accumulate);
   // x[row] += input[row] x p, after what the branch does to it.
   void add_to_residual(const Projection& p, const Operand& input, const Branch& branch);
+  // x[row] += branch[row], after what is done to it.
+  void add_branch(const Branch& branch);
   // False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers);
   // Prepares the attention of a layer for the rows at hand.
@@ -122,6 +110,7 @@ class Decoder {
   void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers);
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
   void feed_forward(const PackedLayer& layer);
+  void mix_experts(const PackedLayer& layer);
   // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
   void activate(const PackedLayer& layer, const float* row, float* out) const;
   // Computes the hidden rows that are wanted. Rows that are wanted for nothing else then leave logit_rows_.
@@ -153,6 +142,8 @@ class Decoder {
   RemoteAttention remote_;
   const XRows x_rows_;
   KvProjector projector_;
+  ProductRunner products_;
+  ExpertPass experts_;
   LogitsTap tap_;
 
   // Of the step at hand.
@@ -168,10 +159,7 @@ class Decoder {
   // Scratch, [rows][...]: threads write disjoint parts.
   int64_t capacity_rows_ = 0;
   std::vector<float> x_, qkv_, attended_, ffn_in_, logits_;
-  std::vector<float> branch_;           // empty where products add to x at once
-  std::vector<OperandBuffers> inputs_;  // as ThreadPool::inputs() says
-  std::vector<float> aside_;            // Product::kAsideFloats for each thread
-  std::vector<float*> aside_by_thread_;
+  std::vector<float> branch_;                // empty where products add to x at once
   std::vector<Sampler> samplers_;            // one for each thread
   std::atomic<bool> sampler_failed_{false};  // had no memory
 };

@@ -6,14 +6,17 @@
 
 namespace kvasir {
 
-Status OperandBuffers::grow(int64_t count, int64_t k, bool takes_bf16) {
-  const auto floats = static_cast<uint64_t>(count * row_stride(k));
-  KV_ASSIGN_OR_RETURN(rows, Arena::map(floats * sizeof(float), "activations"));
-  KV_ASSIGN_OR_RETURN(quantized,
-                      Arena::map(ops::quantized_rows_bytes(count, round_up<int64_t>(k, ops::kGroup)),
-                                 "quantised activations"));
+Status OperandBuffers::grow(std::initializer_list<Extent> extents, bool takes_bf16) {
+  uint64_t floats = 0, int8 = 0, bf16 = 0;  // bytes
+  for (const auto& [count, k] : extents) {
+    floats = std::max(floats, static_cast<uint64_t>(count * row_stride(k)) * sizeof(float));
+    int8 = std::max<uint64_t>(int8, ops::quantized_rows_bytes(count, round_up<int64_t>(k, ops::kGroup)));
+    bf16 = std::max<uint64_t>(bf16, ops::bf16_rows_bytes(count, k));
+  }
+  KV_ASSIGN_OR_RETURN(rows, Arena::map(floats, "activations"));
+  KV_ASSIGN_OR_RETURN(quantized, Arena::map(int8, "quantised activations"));
   if (takes_bf16) {
-    KV_ASSIGN_OR_RETURN(rounded, Arena::map(ops::bf16_rows_bytes(count, k), "bf16 activations"));
+    KV_ASSIGN_OR_RETURN(rounded, Arena::map(bf16, "bf16 activations"));
   }
   return {};
 }
@@ -39,6 +42,25 @@ Operand operand_over(const Projection& p, ops::ActivationMode mode, const float*
   }
   if (takes(p, mode, ops::ActivationType::kBf16)) {
     out.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, p.k);
+  }
+  return out;
+}
+
+Operand from_row(const Operand& operand, int64_t row) {
+  Operand out = operand;
+  if (out.x) out.x += row * out.stride;
+  if (ops::QuantizedRows& q = out.quantized; q.q) {
+    const int64_t groups = q.k / ops::kGroup;
+    q = {q.q + row * q.k,
+         q.scales + row * groups,
+         q.sums + 2 * row * groups,
+         q.moments + row * groups,
+         q.rows - row,
+         q.k};
+  }
+  if (ops::Bf16Rows& b = out.rounded; b.x) {
+    b.x += row * b.stride;
+    b.rows -= row;
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/status.h"
 #include "exec/cpu/packed_model.h"
@@ -28,8 +29,14 @@ struct OperandBuffers {
   Arena quantized;
   Arena rounded;  // empty if no weights take bf16 rows
 
-  // For `rows` rows of up to `k` elements, contents lost.
-  Status grow(int64_t rows, int64_t k, bool takes_bf16);
+  // So many rows of so many elements.
+  struct Extent {
+    int64_t rows;
+    int64_t k;
+  };
+  // For each of these, contents lost.
+  Status grow(std::initializer_list<Extent> extents, bool takes_bf16);
+  Status grow(int64_t row_count, int64_t k, bool takes_bf16) { return grow({{row_count, k}}, takes_bf16); }
   uint64_t bytes() const { return rows.size() + quantized.size() + rounded.size(); }
 };
 
@@ -43,6 +50,8 @@ bool takes(const Projection& p, ops::ActivationMode mode, ops::ActivationType ty
 // rows. The contents of the other types are not made yet.
 Operand operand_over(const Projection& p, ops::ActivationMode mode, const float* x, int64_t stride,
                      const OperandBuffers& buffers, int64_t rows);
+// The operand from a row on.
+Operand from_row(const Operand& operand, int64_t row);
 // Makes them for some rows.
 void fill_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
                   const Operand& operand, const Share& rows);

@@ -190,11 +190,25 @@ std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   std::vector<const WeightMatrix*> out = {&weights.token_embedding, &weights.output_matrix()};
   if (weights.position_embedding.present()) out.push_back(&weights.position_embedding);
   for (const LayerWeights& l : weights.layers) {
-    for (const WeightMatrix* m :
-         {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) {
-      if (m->present()) out.push_back(m);
-    }
+    LayerWeights::for_each_matrix(l, [&](const WeightMatrix& m) { out.push_back(&m); });
   }
+  return out;
+}
+
+PackedExperts pack_experts(Packer& packer, const ExpertWeights& e) {
+  PackedExperts out;
+  std::vector<Packer::Source> router = {{&e.router}};
+  out.shared_has_weight = e.shared_router.present();
+  if (out.shared_has_weight) router.push_back({&e.shared_router});
+  out.router = packer.project(router);
+  out.selection_bias = e.selection_bias;
+  for (size_t i = 0; i < e.up.size(); ++i) {
+    out.in.push_back(packer.project({{&e.gate[i]}, {&e.up[i]}}));
+    out.down.push_back(packer.project({{&e.down[i]}}));
+  }
+  if (!e.shared_up.present()) return out;
+  out.shared_in = packer.project({{&e.shared_gate}, {&e.shared_up}});
+  out.shared_down = packer.project({{&e.shared_down}});
   return out;
 }
 
@@ -220,10 +234,14 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       layer.attn_output = packer.project({{&l.attn_output}});
       layer.attn_branch = {l.attn_output_bias, l.attn_post_norm};
       layer.ffn_norm = l.ffn_norm;
-      layer.ffn_in =
-          spec.gated ? packer.project({{&l.ffn_gate}, {&l.ffn_up}}) : packer.project({{&l.ffn_up}});
-      layer.ffn_in_bias = l.ffn_up_bias;
-      layer.ffn_down = packer.project({{&l.ffn_down}});
+      if (l.experts.present()) {
+        layer.experts = pack_experts(packer, l.experts);
+      } else {
+        layer.ffn_in =
+            spec.gated ? packer.project({{&l.ffn_gate}, {&l.ffn_up}}) : packer.project({{&l.ffn_up}});
+        layer.ffn_in_bias = l.ffn_up_bias;
+        layer.ffn_down = packer.project({{&l.ffn_down}});
+      }
       layer.ffn_branch = {l.ffn_down_bias, l.ffn_post_norm};
       model->layers_.push_back(std::move(layer));
     }
@@ -273,9 +291,7 @@ std::string PackedModel::activation_types(ops::ActivationMode mode) const {
       used.insert(ops::activation_type_name(ops::activation_for(part.matrix.type, mode)));
     }
   };
-  for (const PackedLayer& layer : layers_) {
-    for (const Projection* p : {&layer.qkv, &layer.attn_output, &layer.ffn_in, &layer.ffn_down}) note(*p);
-  }
+  for (const PackedLayer& layer : layers_) layer.for_each_projection(note);
   note(output_);
   return joined(used);
 }

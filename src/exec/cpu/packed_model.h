@@ -51,6 +51,20 @@ struct Branch {
   NormWeights post_norm;    // [dim]; may not be present
 };
 
+// A mixture of experts in the place of the feed-forward's two products. A layer without has no router.
+struct PackedExperts {
+  // [experts][dim] of f32 rows; where the shared expert has a weight, one more row for it.
+  Projection router;
+  std::vector<float> selection_bias;  // [experts]; empty: none
+  std::vector<Projection> in;         // by expert: [2 * ffn_dim][dim]: gate, up
+  std::vector<Projection> down;       // by expert: [dim][ffn_dim]
+  Projection shared_in, shared_down;  // no parts: there is no shared expert
+  bool shared_has_weight = false;
+
+  bool present() const { return router.n > 0; }
+  bool has_shared() const { return shared_in.n > 0; }
+};
+
 struct PackedLayer {
   NormWeights attn_norm;        // [dim]; not present: attention takes the residual stream itself
   Projection qkv;               // [q_dim + 2 * kv_dim][dim]: Q, K, V; RoPE turns neighbouring values
@@ -63,7 +77,20 @@ struct PackedLayer {
   Projection ffn_in;               // [ffn_inputs][dim]: gate, up; or up alone
   std::vector<float> ffn_in_bias;  // [ffn_dim], where the feed-forward is not gated; empty: none
   Projection ffn_down;             // [dim][ffn_dim]
+  PackedExperts experts;           // in the place of these two
   Branch ffn_branch;
+
+  // Calls use(const Projection&) for each that takes rows of the types that weights ask for: all but routers.
+  template <typename Use>
+  void for_each_projection(const Use& use) const {
+    for (const Projection* p :
+         {&qkv, &attn_output, &ffn_in, &ffn_down, &experts.shared_in, &experts.shared_down}) {
+      use(*p);
+    }
+    for (const auto* all : {&experts.in, &experts.down}) {
+      for (const Projection& p : *all) use(p);
+    }
+  }
 };
 
 // Immutable after make(), hence thread-safe.

@@ -23,26 +23,6 @@ Share block_of(int64_t rows, int64_t blocks, int64_t index) {
   return {begin, begin + base + (index < rest ? 1 : 0)};
 }
 
-// The operand from a row on.
-Operand from_row(const Operand& operand, int64_t row) {
-  Operand out = operand;
-  if (out.x) out.x += row * out.stride;
-  if (ops::QuantizedRows& q = out.quantized; q.q) {
-    const int64_t groups = q.k / ops::kGroup;
-    q = {q.q + row * q.k,
-         q.scales + row * groups,
-         q.sums + 2 * row * groups,
-         q.moments + row * groups,
-         q.rows - row,
-         q.k};
-  }
-  if (ops::Bf16Rows& b = out.rounded; b.x) {
-    b.x += row * b.stride;
-    b.rows -= row;
-  }
-  return out;
-}
-
 }  // namespace
 
 Product::Product(const ops::Kernels& kernels, const Projection& projection, ops::ActivationMode mode,
@@ -68,9 +48,12 @@ Product::Product(const ops::Kernels& kernels, const Projection& projection, ops:
   group_ = blocks_ == 1 ? panels_ : std::min(panels_, std::max<int64_t>(4, kGroupBytes / panel_bytes_));
 }
 
+int64_t Product::aside_floats(int64_t items) const {
+  return items * ceil_div(rows_, blocks_) * ops::kPanel;
+}
+
 Grain Product::grain() const {
-  const int64_t height = std::max<int64_t>(1, ceil_div(rows_, blocks_));
-  const int64_t room = kAsideFloats / (height * ops::kPanel);
+  const int64_t room = kAsideFloats / std::max<int64_t>(ops::kPanel, aside_floats(1));
   // Few rows of floats take several panels at once.
   const bool floats =
       std::any_of(projection_->parts.begin(), projection_->parts.end(),
@@ -106,17 +89,13 @@ void Product::for_each_rectangle(const Share& items, const Use& use) const {
   }
 }
 
-void Product::run(Share items, int) const {
+void Product::run(Share items) const {
   for_each_rectangle(items, [&](const Rectangle& r) {
     multiply_part(*kernels_, *r.part, type_of(*r.part), input_, r.rows, r.panels, out_, ldo_, accumulate_);
   });
 }
 
-float* Product::aside_of(const Rectangle& r, int thread) const {
-  return aside_[thread] + r.items_before * ceil_div(rows_, blocks_) * ops::kPanel;
-}
-
-void Product::compute(Share items, int thread) const {
+void Product::compute_to(Share items, float* aside) const {
   for_each_rectangle(items, [&](const Rectangle& r) {
     Projection::Part panels = *r.part;
     panels.column = 0;
@@ -124,15 +103,16 @@ void Product::compute(Share items, int thread) const {
         static_cast<size_t>(r.panels.begin) * ops::panel_bytes(panels.matrix.type, panels.matrix.k);
     panels.matrix.n -= r.panels.begin * ops::kPanel;
     multiply_part(*kernels_, panels, type_of(panels), from_row(input_, r.rows.begin), {0, r.rows.size()},
-                  {0, r.panels.size()}, aside_of(r, thread), r.panels.size() * ops::kPanel, false);
+                  {0, r.panels.size()}, aside + aside_floats(r.items_before), r.panels.size() * ops::kPanel,
+                  false);
   });
 }
 
-void Product::store(Share items, int thread) const {
+void Product::store_from(Share items, const float* aside) const {
   for_each_rectangle(items, [&](const Rectangle& r) {
     const int64_t column = r.panels.begin * ops::kPanel, width = r.panels.size() * ops::kPanel;
     const int64_t columns = std::min(width, r.part->matrix.n - column);
-    const float* from = aside_of(r, thread);
+    const float* from = aside + aside_floats(r.items_before);
     float* to = out_ + r.rows.begin * ldo_ + r.part->column + column;
     for (int64_t row = r.rows.begin; row < r.rows.end; ++row, from += width, to += ldo_) {
       if (accumulate_) {

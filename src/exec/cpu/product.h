@@ -32,9 +32,15 @@ class Product {
   Grain grain() const;
 
   // As ThreadPool::for_each_replaceable says.
-  void run(Share items, int thread) const;
-  void compute(Share items, int thread) const;
-  void store(Share items, int thread) const;
+  void run(Share items, int /*thread*/) const { run(items); }
+  void compute(Share items, int thread) const { compute_to(items, aside_[thread]); }
+  void store(Share items, int thread) const { store_from(items, aside_[thread]); }
+
+  // The same with any memory, of aside_floats(items).
+  void run(Share items) const;
+  void compute_to(Share items, float* aside) const;
+  void store_from(Share items, const float* aside) const;
+  int64_t aside_floats(int64_t items) const;
 
  private:
   // Consecutive items that are panels of one part by the same rows.
@@ -46,7 +52,6 @@ class Product {
   };
   template <typename Use>
   void for_each_rectangle(const Share& items, const Use& use) const;
-  float* aside_of(const Rectangle& r, int thread) const;
   ops::ActivationType type_of(const Projection::Part& part) const;
 
   const ops::Kernels* kernels_;

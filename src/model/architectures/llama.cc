@@ -1,13 +1,13 @@
 // Llama and what shares its shape: Llama 1 to 3, Mistral, Yi, TinyLlama, SmolLM 2, the R1 distills of Llama;
-// Ministral 3, SmolLM 3 and Granite, which change constants. RoPE turns neighbouring values, and GGUF files
-// order Q and K for that. OPT, which is older and has other parts.
+// Mixtral, with experts; Ministral 3, SmolLM 3 and Granite, which change constants. RoPE turns neighbouring
+// values, and GGUF files order Q and K for that. OPT, which is older and has other parts.
 #include "model/architectures/spec_reader.h"
 
 namespace kvasir {
 
 // Mistral 7B v0.1 has a window in every layer.
 Status describe_llama(SpecReader& reader) {
-  KV_RETURN_IF_ERROR(reader.refuse_counts({"expert_count", "expert_used_count"}));
+  KV_RETURN_IF_ERROR(reader.read_experts({.renormalise = true}, false));
   KV_RETURN_IF_ERROR(
       reader.refuse_factors({"logit_scale", "embedding_scale", "residual_scale", "attention.scale",
                              "attn_logit_softcapping", "final_logit_softcapping"}));
@@ -16,6 +16,7 @@ Status describe_llama(SpecReader& reader) {
 
 // Queries grow with the position, past the contexts of the time before RoPE was scaled.
 Status describe_mistral3(SpecReader& reader) {
+  KV_RETURN_IF_ERROR(reader.refuse_counts({"expert_count"}));
   KV_RETURN_IF_ERROR(describe_llama(reader));
   ModelSpec& spec = reader.spec();
   KV_RETURN_IF_ERROR(reader.read_optional("attention.temperature_scale", 1e3F, spec.temperature_scale));
@@ -55,9 +56,8 @@ Status describe_smollm3(SpecReader& reader) {
   return {};
 }
 
-Status describe_granite(SpecReader& reader) {
+static Status read_factors(SpecReader& reader) {
   ModelSpec& spec = reader.spec();
-  KV_RETURN_IF_ERROR(reader.refuse_counts({"expert_count"}));
   KV_RETURN_IF_ERROR(reader.read_optional("attention.scale", 1e3F, spec.query_scale));
   KV_RETURN_IF_ERROR(reader.read_optional("embedding_scale", 1e6F, spec.embedding_scale));
   KV_RETURN_IF_ERROR(reader.read_optional("residual_scale", 1e6F, spec.residual_scale));
@@ -65,6 +65,16 @@ Status describe_granite(SpecReader& reader) {
   KV_RETURN_IF_ERROR(reader.read_optional("logit_scale", 1e6F, divisor));
   spec.logit_scale = 1 / divisor;
   return {};
+}
+
+Status describe_granite(SpecReader& reader) {
+  KV_RETURN_IF_ERROR(reader.refuse_counts({"expert_count"}));
+  return read_factors(reader);
+}
+
+Status describe_granitemoe(SpecReader& reader) {
+  KV_RETURN_IF_ERROR(read_factors(reader));
+  return reader.read_experts({.renormalise = true});
 }
 
 }  // namespace kvasir

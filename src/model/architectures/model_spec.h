@@ -47,9 +47,33 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
+// How a router's scores become what experts are chosen by, and weights. The weights of a softmax that are
+// divided by their sum are the softmax of the chosen scores.
+enum class Gating : uint8_t { kSoftmax, kSigmoid };
+
+// A mixture of experts in the place of a feed-forward: each row passes through the `used` experts whose
+// scores are the best, ties by the lower id, and takes the sum of what they give by their weights. Whether
+// scores are biased to choose by (but not to weigh by) is not said here: the tensors of the file say it.
+struct ExpertSpec {
+  int32_t count = 0;  // 0: no layer has experts
+  int32_t used = 0;
+  int32_t ffn_dim = 0;         // of each
+  int32_t shared_ffn_dim = 0;  // of one more that every row passes through; 0: none
+  Gating gating = Gating::kSoftmax;
+  bool renormalise = false;  // weights are divided by their sum
+  float weight_scale = 1;    // then multiplied by it
+  // Experts are chosen from the `groups_used` of `groups` equal groups of neighbours whose two best scores
+  // have the largest sums.
+  int32_t groups = 1;
+  int32_t groups_used = 1;
+
+  friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
+};
+
 struct LayerSpec {
-  int32_t rope = 0;    // index into ModelSpec::ropes; −1: none
-  int32_t window = 0;  // a position attends to its last `window` positions, itself included; 0: to all
+  int32_t rope = 0;      // index into ModelSpec::ropes; −1: none
+  int32_t window = 0;    // a position attends to its last `window` positions, itself included; 0: to all
+  bool experts = false;  // its feed-forward is a mixture of experts
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
@@ -59,9 +83,9 @@ struct ModelSpec {
   std::string architecture;  // "llama"
   std::string name;          // general.name; may be empty
   int32_t layers = 0;
-  int32_t context_length = 0;  // tokens that the model was trained for
-  int32_t dim = 0;             // width of the residual stream
-  int32_t ffn_dim = 0;
+  int32_t context_length = 0;    // tokens that the model was trained for
+  int32_t dim = 0;               // width of the residual stream
+  int32_t ffn_dim = 0;           // of layers without experts
   int32_t heads = 0;             // query heads
   int32_t kv_heads = 0;          // divides heads
   int32_t head_dim = 0;          // even
@@ -88,6 +112,7 @@ struct ModelSpec {
   // Feed-forward: down(act(gate) · up) where gated, or down(act(up)).
   Activation activation = Activation::kSilu;
   bool gated = true;
+  ExpertSpec experts;
 
   float embedding_scale = 1;    // multiplies what the embedding gives
   float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream
@@ -101,10 +126,15 @@ struct ModelSpec {
   int32_t queries_per_kv() const { return heads / kv_heads; }
   // Outputs of the first product of the feed-forward.
   int32_t ffn_inputs() const { return gated ? 2 * ffn_dim : ffn_dim; }
+  // The widest input of a feed-forward's second product.
+  int32_t widest_ffn() const { return std::max({ffn_dim, experts.ffn_dim, experts.shared_ffn_dim}); }
   const LayerSpec& layer(int32_t index) const { return layer_specs[static_cast<size_t>(index)]; }
   bool has_windows() const {
     return std::any_of(layer_specs.begin(), layer_specs.end(),
                        [](const LayerSpec& l) { return l.window > 0; });
+  }
+  bool has_experts() const {
+    return std::any_of(layer_specs.begin(), layer_specs.end(), [](const LayerSpec& l) { return l.experts; });
   }
   // Bytes of one token in one layer of a K plane (V is as large).
   uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {

@@ -13,6 +13,7 @@ namespace {
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxDim = 1 << 16;
 constexpr uint32_t kMaxFfn = 1 << 20;
+constexpr uint32_t kMaxExperts = 4096;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxVocab = 1 << 24;
@@ -56,10 +57,12 @@ Status SpecReader::read_exact() {
   float length = 0;  // 0: not given
   KV_RETURN_IF_ERROR(read_exact_number("query_pre_attn_scalar", length));
   if (length > 0) spec_.query_scale = 1.0F / std::sqrt(length);
-  std::vector<int32_t> windows, ropes;
+  std::vector<int32_t> windows, ropes, experts;
   KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_windows", 0, INT32_MAX, windows));
   KV_RETURN_IF_ERROR(
       read_by_layer("kvasir.layer_ropes", -1, static_cast<int32_t>(spec_.ropes.size()) - 1, ropes));
+  KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_experts", 0, spec_.experts.count > 0 ? 1 : 0, experts));
+  for (size_t l = 0; l < experts.size(); ++l) spec_.layer_specs[l].experts = experts[l] != 0;
   for (size_t l = 0; l < windows.size(); ++l) spec_.layer_specs[l].window = windows[l];
   for (size_t l = 0; l < ropes.size(); ++l) spec_.layer_specs[l].rope = ropes[l];
   return {};
@@ -138,6 +141,74 @@ Status SpecReader::read_window_size(std::string_view key, int32_t& out) const {
   KV_ASSIGN_OR_RETURN(const uint32_t value, file_.get_u32(name));
   if (value > kMaxContext) return read_count(key, kMaxContext, out);  // refused by name
   out = static_cast<int32_t>(value);
+  return {};
+}
+
+Status SpecReader::read_experts(const ExpertSpec& like, bool required) {
+  ExpertSpec& e = spec_.experts;
+  uint32_t count = 0;
+  if (file_.has(full("expert_count"))) {
+    KV_ASSIGN_OR_RETURN(count, file_.get_u32(full("expert_count")));
+  }
+  if (count == 0 && !required) return refuse_counts({"expert_used_count"});
+  e = like;
+  KV_RETURN_IF_ERROR(read_count("expert_count", kMaxExperts, e.count));
+  KV_RETURN_IF_ERROR(read_count("expert_used_count", static_cast<uint32_t>(e.count), e.used));
+  KV_RETURN_IF_ERROR(read_count("expert_feed_forward_length", kMaxFfn, e.ffn_dim, spec_.ffn_dim));
+  // The shared expert's width is given, or how many of the others it is as wide as.
+  if (has("expert_shared_feed_forward_length")) {
+    KV_ASSIGN_OR_RETURN(const uint32_t width, file_.get_u32(full("expert_shared_feed_forward_length")));
+    if (width > 0) {
+      KV_RETURN_IF_ERROR(read_count("expert_shared_feed_forward_length", kMaxFfn, e.shared_ffn_dim));
+    }
+  } else if (has("expert_shared_count")) {
+    KV_ASSIGN_OR_RETURN(const uint32_t shared, file_.get_u32(full("expert_shared_count")));
+    if (shared > kMaxFfn / static_cast<uint32_t>(e.ffn_dim)) {
+      return error(ErrorCode::kCorrupt, "{}: {} shared experts of {} are too wide; convert the model again",
+                   file_.origin(), shared, e.ffn_dim);
+    }
+    e.shared_ffn_dim = static_cast<int32_t>(shared) * e.ffn_dim;
+  }
+  KV_RETURN_IF_ERROR(read_gating(e));
+  uint32_t dense = 0;
+  if (has("leading_dense_block_count")) {
+    KV_ASSIGN_OR_RETURN(dense, file_.get_u32(full("leading_dense_block_count")));
+  }
+  for (uint32_t l = dense; l < spec_.layer_specs.size(); ++l) spec_.layer_specs[l].experts = true;
+  return {};
+}
+
+Status SpecReader::read_gating(ExpertSpec& e) const {
+  if (has("expert_gating_func")) {
+    KV_ASSIGN_OR_RETURN(const uint32_t function, file_.get_u32(full("expert_gating_func")));
+    constexpr uint32_t kNone = 0, kSoftmax = 1, kSigmoid = 2;
+    if (function > kSigmoid) {
+      return unsupported("'{}' is {}, which is not supported", full("expert_gating_func"), function);
+    }
+    if (function != kNone) e.gating = function == kSoftmax ? Gating::kSoftmax : Gating::kSigmoid;
+  }
+  for (const std::string& name : {full("expert_weights_norm"), std::string("kvasir.expert_weights_norm")}) {
+    if (!file_.has(name)) continue;
+    KV_ASSIGN_OR_RETURN(e.renormalise, file_.get_bool(name));
+  }
+  KV_RETURN_IF_ERROR(read_optional("expert_weights_scale", 1e6F, e.weight_scale));
+  for (const auto& [key, out] :
+       {std::pair{"expert_group_count", &e.groups}, std::pair{"expert_group_used_count", &e.groups_used}}) {
+    if (!has(key)) continue;
+    KV_ASSIGN_OR_RETURN(const uint32_t value, file_.get_u32(full(key)));
+    if (value > 0) KV_RETURN_IF_ERROR(read_count(key, static_cast<uint32_t>(e.count), *out));
+  }
+  const bool fit = e.count % e.groups == 0 && e.groups_used <= e.groups &&
+                   int64_t{e.groups_used} * (e.count / e.groups) >= e.used &&
+                   (e.groups == 1 || e.count / e.groups >= 2);
+  if (!fit) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: {} of {} groups of {} experts do not have {} to choose; convert the model again",
+                 file_.origin(), e.groups_used, e.groups, e.count, e.used);
+  }
+  if (e.groups > 1 && e.gating != Gating::kSigmoid) {
+    return unsupported("a softmax over {} groups of experts is not supported", e.groups);
+  }
   return {};
 }
 

@@ -49,6 +49,10 @@ class SpecReader {
     }
     return {};
   }
+  // Mixtures of experts as most architectures say them; `like` has what the file leaves to the architecture's
+  // name. Layers from "leading_dense_block_count" on have them. A file without a count of experts has none,
+  // unless they are required.
+  Status read_experts(const ExpertSpec& like, bool required = true);
   // Refuses metadata that this program would compute wrongly: counts other than 0, factors other than 0
   // and 1.
   Status refuse_counts(std::initializer_list<std::string_view> keys) const;
@@ -63,6 +67,7 @@ class SpecReader {
  private:
   std::string full(std::string_view key) const { return fmt::format("{}.{}", spec_.architecture, key); }
   Status read_window_size(std::string_view key, int32_t& out) const;
+  Status read_gating(ExpertSpec& experts) const;
   Status read_heads();
   Status read_rope();
   Status read_rope_scaling(Rope& rope) const;

@@ -150,8 +150,7 @@ Status ModelFile::quantize_as(const QuantizationRecipe& recipe) {
   KV_CHECK(quantization_ == nullptr, "recipe={}", quantization_->name);
   std::vector<WeightMatrix*> matrices = {&weights_.token_embedding, &weights_.output};
   for (LayerWeights& l : weights_.layers) {
-    matrices.insert(matrices.end(),
-                    {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down});
+    LayerWeights::for_each_matrix(l, [&](WeightMatrix& m) { matrices.push_back(&m); });
   }
   for (WeightMatrix* m : matrices) {
     if (!m->present()) continue;

@@ -56,12 +56,22 @@ class TableReader {
   Status layer(int32_t index, LayerWeights& out);
   Status attention(int32_t index, LayerWeights& out);
   Status feed_forward(int32_t index, LayerWeights& out);
+  Status experts(int32_t index, ExpertWeights& out);
+  Status shared_expert(int32_t index, ExpertWeights& out);
+  // One matrix for each expert: of one tensor, or of a tensor each.
+  Status stacked(int32_t index, std::string_view role, int64_t rows, int64_t columns,
+                 std::vector<WeightMatrix>& out);
+  // Gate and up of such a width: two tensors, or one, which has the rows of gate and then those of up.
+  Status gate_and_up(const std::string& gate_name, const std::string& up_name, int64_t ffn,
+                     WeightMatrix& gate, WeightMatrix& up);
   Status account_for_the_rest();
 
   Status missing(std::string_view name) const;
   Result<const GgufTensor*> require(std::string_view name);
   Status wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t columns) const;
   Status matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out);
+  // The same of `count` matrices of that size in one tensor, whose rows follow one another.
+  Status matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns, WeightMatrix& out);
   // These leave `out` empty where the file has no such tensor.
   Status optional_vector(const std::string& name, int64_t size, std::vector<float>& out);
   Status norm(const std::string& name, int64_t size, NormWeights& out);
@@ -93,15 +103,21 @@ Status TableReader::wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t 
 }
 
 Status TableReader::matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out) {
+  return matrices(name, 1, rows, columns, out);
+}
+
+Status TableReader::matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns,
+                             WeightMatrix& out) {
   KV_ASSIGN_OR_RETURN(const GgufTensor* tensor, require(name));
-  if (tensor->dimensions != 2 || tensor->shape[0] != static_cast<uint64_t>(columns) ||
-      tensor->shape[1] != static_cast<uint64_t>(rows)) {
+  const std::array<uint64_t, 4> wanted = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(count), 1};
+  if (tensor->shape != wanted) {
     return wrong_shape(*tensor, rows, columns);
   }
   KV_ASSIGN_OR_RETURN(out.type, weight_type_of(file_, *tensor));
   out.used = out.type;
   out.name = tensor->name;
-  out.rows = rows;
+  out.rows = count * rows;
   out.columns = columns;
   out.data = tensor->data.data();
   out.bytes = tensor->data.size();
@@ -174,25 +190,89 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
 }
 
 Status TableReader::feed_forward(int32_t index, LayerWeights& out) {
+  if (spec_.layer(index).experts) return experts(index, out.experts);
   const int64_t dim = spec_.dim, ffn = spec_.ffn_dim;
   const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
   if (!spec_.gated) {
     KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), ffn, dim, out.ffn_up));
     KV_RETURN_IF_ERROR(optional_vector(bias("ffn_up"), ffn, out.ffn_up_bias));
-  } else if (const GgufTensor* up = file_.find_tensor(weight("ffn_up"));
-             file_.find_tensor(weight("ffn_gate")) == nullptr && up != nullptr &&
-             up->shape[1] == static_cast<uint64_t>(2 * ffn)) {  // one tensor: gate, then up
-    WeightMatrix both;
-    KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), 2 * ffn, dim, both));
-    out.ffn_gate = rows_of(both, 0, ffn);
-    out.ffn_up = rows_of(both, ffn, ffn);
   } else {
-    KV_RETURN_IF_ERROR(matrix(weight("ffn_gate"), ffn, dim, out.ffn_gate));
-    KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), ffn, dim, out.ffn_up));
+    KV_RETURN_IF_ERROR(gate_and_up(weight("ffn_gate"), weight("ffn_up"), ffn, out.ffn_gate, out.ffn_up));
   }
   KV_RETURN_IF_ERROR(matrix(weight("ffn_down"), dim, ffn, out.ffn_down));
   return optional_vector(bias("ffn_down"), dim, out.ffn_down_bias);
+}
+
+Status TableReader::gate_and_up(const std::string& gate_name, const std::string& up_name, int64_t ffn,
+                                WeightMatrix& gate, WeightMatrix& up) {
+  const GgufTensor* found = file_.find_tensor(up_name);
+  if (file_.find_tensor(gate_name) == nullptr && found != nullptr &&
+      found->shape[1] == static_cast<uint64_t>(2 * ffn)) {
+    WeightMatrix both;
+    KV_RETURN_IF_ERROR(matrix(up_name, 2 * ffn, spec_.dim, both));
+    gate = rows_of(both, 0, ffn);
+    up = rows_of(both, ffn, ffn);
+    return {};
+  }
+  KV_RETURN_IF_ERROR(matrix(gate_name, ffn, spec_.dim, gate));
+  return matrix(up_name, ffn, spec_.dim, up);
+}
+
+// ---------------------------------------------------------------- experts
+
+Status TableReader::experts(int32_t index, ExpertWeights& out) {
+  const ExpertSpec& e = spec_.experts;
+  const int64_t dim = spec_.dim, ffn = e.ffn_dim;
+  const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}", index, role); };
+  KV_RETURN_IF_ERROR(matrix(name("ffn_gate_inp.weight"), e.count, dim, out.router));
+  KV_RETURN_IF_ERROR(optional_vector(name("exp_probs_b.bias"), e.count, out.selection_bias));
+  if (file_.find_tensor(name("ffn_gate_up_exps.weight")) != nullptr) {
+    std::vector<WeightMatrix> both;
+    KV_RETURN_IF_ERROR(stacked(index, "ffn_gate_up", 2 * ffn, dim, both));
+    for (const WeightMatrix& m : both) {
+      out.gate.push_back(rows_of(m, 0, ffn));
+      out.up.push_back(rows_of(m, ffn, ffn));
+    }
+  } else {
+    KV_RETURN_IF_ERROR(stacked(index, "ffn_gate", ffn, dim, out.gate));
+    KV_RETURN_IF_ERROR(stacked(index, "ffn_up", ffn, dim, out.up));
+  }
+  KV_RETURN_IF_ERROR(stacked(index, "ffn_down", dim, ffn, out.down));
+  return e.shared_ffn_dim > 0 ? shared_expert(index, out) : Status();
+}
+
+Status TableReader::stacked(int32_t index, std::string_view role, int64_t rows, int64_t columns,
+                            std::vector<WeightMatrix>& out) {
+  const int64_t count = spec_.experts.count;
+  const std::string whole = fmt::format("blk.{}.{}_exps.weight", index, role);
+  const std::string first = fmt::format("blk.{}.{}.0.weight", index, role);
+  out.resize(static_cast<size_t>(count));
+  if (file_.find_tensor(whole) != nullptr || file_.find_tensor(first) == nullptr) {
+    WeightMatrix all;
+    KV_RETURN_IF_ERROR(matrices(whole, count, rows, columns, all));
+    for (int64_t i = 0; i < count; ++i) out[static_cast<size_t>(i)] = rows_of(all, i * rows, rows);
+    return {};
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    WeightMatrix& one = out[static_cast<size_t>(i)];
+    KV_RETURN_IF_ERROR(matrix(fmt::format("blk.{}.{}.{}.weight", index, role, i), rows, columns, one));
+    if (one.type == out[0].type) continue;
+    return error(ErrorCode::kUnsupported,
+                 "{}: the experts of layer {} are of several types; convert the model again", file_.origin(),
+                 index);
+  }
+  return {};
+}
+
+Status TableReader::shared_expert(int32_t index, ExpertWeights& out) {
+  const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
+  const int64_t ffn = spec_.experts.shared_ffn_dim;
+  KV_RETURN_IF_ERROR(
+      gate_and_up(weight("ffn_gate_shexp"), weight("ffn_up_shexp"), ffn, out.shared_gate, out.shared_up));
+  KV_RETURN_IF_ERROR(matrix(weight("ffn_down_shexp"), spec_.dim, ffn, out.shared_down));
+  if (file_.find_tensor(weight("ffn_gate_inp_shexp")) == nullptr) return {};
+  return matrix(weight("ffn_gate_inp_shexp"), 1, spec_.dim, out.shared_router);
 }
 
 Status TableReader::account_for_the_rest() {

@@ -37,6 +37,20 @@ struct NormWeights {
   bool present() const { return !weight.empty(); }
 };
 
+// A mixture of experts. No router: the layer has none.
+struct ExpertWeights {
+  WeightMatrix router;                // [experts][dim]
+  std::vector<float> selection_bias;  // [experts], of the scores to choose by
+  std::vector<WeightMatrix> gate;     // by expert: [ffn_dim][dim]
+  std::vector<WeightMatrix> up;       // [ffn_dim][dim]
+  std::vector<WeightMatrix> down;     // [dim][ffn_dim]
+  // Of the shared expert, where there is one.
+  WeightMatrix shared_gate, shared_up, shared_down;
+  WeightMatrix shared_router;  // [1][dim]: the sigmoid of its product is the expert's weight; else 1
+
+  bool present() const { return router.present(); }
+};
+
 // Vectors that are empty and matrices that are not present: the model has none.
 struct LayerWeights {
   NormWeights attn_norm;  // [dim]
@@ -58,6 +72,20 @@ struct LayerWeights {
   WeightMatrix ffn_down;                // [dim][ffn_dim]
   std::vector<float> ffn_down_bias;     // [dim]
   NormWeights ffn_post_norm;            // [dim]
+  ExpertWeights experts;                // in the place of gate, up and down
+
+  // Calls use(WeightMatrix&) for each matrix that products use.
+  template <typename Layer, typename Use>
+  static void for_each_matrix(Layer& l, const Use& use) {
+    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down,
+                    &l.experts.router, &l.experts.shared_router, &l.experts.shared_gate, &l.experts.shared_up,
+                    &l.experts.shared_down}) {
+      if (m->present()) use(*m);
+    }
+    for (auto* all : {&l.experts.gate, &l.experts.up, &l.experts.down}) {
+      for (auto& m : *all) use(m);
+    }
+  }
 };
 
 // Norm weights and biases are small and are copied as f32; everything else is a view.
@@ -75,7 +103,7 @@ struct TensorTable {
 };
 
 // kCorrupt: a tensor is missing or of the wrong shape. kUnsupported: a tensor type that no kernel reads, or a
-// tensor (another bias, a further norm, an expert) that changes the result and that this decoder does not
+// tensor (another bias, a further norm) that changes the result and that this decoder does not
 // apply. REQUIRES: spec is read_model_spec(file).
 Result<TensorTable> read_tensor_table(const Gguf& file, const ModelSpec& spec);
 

@@ -39,6 +39,50 @@ constexpr TensorName kQkNorms[] = {
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
 };
+constexpr TensorName kMixtralExperts[] = {
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.experts.*.w1", "ffn_gate.*"},
+    {"block_sparse_moe.experts.*.w2", "ffn_down.*"},
+    {"block_sparse_moe.experts.*.w3", "ffn_up.*"},
+};
+constexpr TensorName kGraniteExperts[] = {
+    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+    {"block_sparse_moe.input_linear", "ffn_gate_up_exps"},
+    {"block_sparse_moe.output_linear", "ffn_down_exps"},
+};
+constexpr TensorName kGraniteSharedExperts[] = {
+    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+    {"block_sparse_moe.input_linear", "ffn_gate_up_exps"},
+    {"block_sparse_moe.output_linear", "ffn_down_exps"},
+    {"shared_mlp.input_linear", "ffn_up_shexp"},
+    {"shared_mlp.output_linear", "ffn_down_shexp"},
+};
+constexpr TensorName kQwen3Experts[] = {
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
+    {"mlp.experts.*.up_proj", "ffn_up.*"},
+    {"mlp.experts.*.down_proj", "ffn_down.*"},
+};
+constexpr TensorName kQwen2Experts[] = {
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
+    {"mlp.experts.*.up_proj", "ffn_up.*"},
+    {"mlp.experts.*.down_proj", "ffn_down.*"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+};
+constexpr TensorName kDots1Experts[] = {
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
+    {"mlp.experts.*.up_proj", "ffn_up.*"},
+    {"mlp.experts.*.down_proj", "ffn_down.*"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+};
 constexpr TensorName kOptModelTensors[] = {
     {"embed_tokens.weight", "token_embd.weight"},
     {"embed_positions.weight", "position_embd.weight"},
@@ -185,6 +229,103 @@ void describe_granite(FolderConfig& c) {
   }
 }
 
+bool is_any_layer(int64_t) {
+  return true;
+}
+
+void describe_mixtral(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  c.fields.refuse("layer_types");
+  c.write_windows(c.sliding_window(), all_layers(c, true));
+  c.read_experts("num_local_experts", "");
+  c.write_expert_layers(is_any_layer);
+}
+
+void describe_granitemoe(FolderConfig& c) {
+  describe_granite(c);
+  c.read_experts("num_local_experts", "");
+  c.write_expert_layers(is_any_layer);
+}
+
+void describe_granitemoeshared(FolderConfig& c) {
+  describe_granitemoe(c);
+  const auto shared = c.fields.integer("shared_intermediate_size", 1, INT32_MAX);
+  if (!shared) {
+    c.fields.unsupported("shared_intermediate_size", "where a whole number above 0 is needed");
+  }
+  c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared.value_or(1)));
+}
+
+void describe_olmoe(FolderConfig& c) {
+  describe_llama(c);
+  c.fields.refuse("clip_qkv");
+  c.read_experts("num_experts", "");
+  c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", false));
+  c.write_expert_layers(is_any_layer);
+}
+
+// Every so many layers, but for those that are named, have experts.
+void describe_qwen_moe(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  c.fields.refuse("use_sliding_window");
+  c.fields.ignore({"sliding_window", "max_window_layers", "layer_types"});
+  c.read_experts("num_experts", "moe_intermediate_size");
+  c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", false));
+  const int64_t step = c.fields.integer("decoder_sparse_step", 1, INT32_MAX).value_or(1);
+  const auto without = c.fields.integers("mlp_only_layers").value_or(std::vector<int64_t>());
+  c.write_expert_layers([&](int64_t layer) {
+    return (layer + 1) % step == 0 && std::find(without.begin(), without.end(), layer) == without.end();
+  });
+}
+
+void describe_qwen2moe(FolderConfig& c) {
+  describe_qwen_moe(c);
+  const int64_t shared = c.fields.integer("shared_expert_intermediate_size", 1, INT32_MAX).value_or(5632);
+  c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared));
+  if (c.fields.flag("qkv_bias", true)) c.biases = {"attn_q", "attn_k", "attn_v"};
+}
+
+void describe_qwen3moe(FolderConfig& c) {
+  describe_qwen_moe(c);
+  c.read_attention_bias();
+}
+
+void describe_dots1(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  c.read_attention_bias();
+  const int64_t first = c.fields.integer("max_window_layers", 0, INT32_MAX).value_or(62);
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l >= first);
+  c.write_windows(c.sliding_window(), windowed);
+  c.read_experts("n_routed_experts", "moe_intermediate_size");
+  const auto write = [&c](std::string_view name, int64_t value) {
+    c.out.set_u32(c.key(name), static_cast<uint32_t>(value));
+  };
+  constexpr int64_t kSigmoid = 2;
+  write("expert_gating_func", kSigmoid);
+  write("expert_shared_count", c.fields.integer("n_shared_experts", 0, INT32_MAX).value_or(0));
+  write("expert_group_count", c.fields.integer("n_group", 1, INT32_MAX).value_or(1));
+  write("expert_group_used_count", c.fields.integer("topk_group", 1, INT32_MAX).value_or(1));
+  c.out.set_bool(c.key("expert_weights_norm"), c.fields.flag("norm_topk_prob", false));
+  c.out.set_f32(c.key("expert_weights_scale"),
+                static_cast<float>(c.fields.number("routed_scaling_factor").value_or(1)));
+  const int64_t dense = c.fields.integer("first_k_dense_replace", 0, INT32_MAX).value_or(0);
+  write("leading_dense_block_count", dense);
+  c.write_expert_layers([dense](int64_t layer) { return layer >= dense; });
+  for (const auto& [field, wanted] : {std::pair{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}) {
+    if (c.fields.text(field).value_or(wanted) != wanted) {
+      c.fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
+    }
+  }
+  if (c.fields.integer("moe_layer_freq", 1, INT32_MAX).value_or(1) != 1) {
+    c.fields.unsupported("moe_layer_freq", "where only 1 is supported; use another model");
+  }
+  c.fields.ignore({"ep_size"});
+}
+
 void describe_opt(FolderConfig& c) {
   c.read_sizes();
   c.out.set_f32(c.key("attention.layer_norm_epsilon"), 1e-5F);  // PyTorch's default: it cannot be configured
@@ -212,6 +353,12 @@ void describe_opt(FolderConfig& c) {
 
 // Sorted by model_type.
 const FolderArchitecture kArchitectures[] = {
+    {.model_type = "dots1",
+     .name = "dots1",
+     .defaults = {.sliding_window = 4096},
+     .describe = describe_dots1,
+     .qk_norms = kQkNorms,
+     .experts = kDots1Experts},
     {.model_type = "gemma2",
      .name = "gemma2",
      .defaults = {.num_key_value_heads = 4,
@@ -241,6 +388,16 @@ const FolderArchitecture kArchitectures[] = {
      .qk_norms = kQkNorms,
      .norms_less_one = true},
     {.model_type = "granite", .name = "granite", .defaults = {}, .describe = describe_granite},
+    {.model_type = "granitemoe",
+     .name = "granitemoe",
+     .defaults = {},
+     .describe = describe_granitemoe,
+     .experts = kGraniteExperts},
+    {.model_type = "granitemoeshared",
+     .name = "granitemoe",
+     .defaults = {},
+     .describe = describe_granitemoeshared,
+     .experts = kGraniteSharedExperts},
     {.model_type = "llama", .name = "llama", .defaults = {}, .describe = describe_llama},
     {.model_type = "ministral",
      .name = "llama",
@@ -254,12 +411,23 @@ const FolderArchitecture kArchitectures[] = {
      .name = "llama",
      .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},
      .describe = describe_mistral},
+    {.model_type = "mixtral",
+     .name = "llama",
+     .defaults = {.num_key_value_heads = 8, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
+     .describe = describe_mixtral,
+     .experts = kMixtralExperts},
     {.model_type = "olmo2",
      .name = "olmo2",
      .defaults = {.rms_norm_eps = 1e-5},
      .describe = describe_llama,
      .norms = kOlmo2Norms,
      .qk_norms = kQkNorms},
+    {.model_type = "olmoe",
+     .name = "olmoe",
+     .defaults = {.rms_norm_eps = 1e-5},
+     .describe = describe_olmoe,
+     .qk_norms = kQkNorms,
+     .experts = kQwen3Experts},
     {.model_type = "opt",
      .name = "opt",
      .defaults = {.tie_word_embeddings = true},
@@ -276,11 +444,22 @@ const FolderArchitecture kArchitectures[] = {
      .name = "qwen2",
      .defaults = {.num_key_value_heads = 32, .sliding_window = 4096},
      .describe = describe_qwen2},
+    {.model_type = "qwen2_moe",
+     .name = "qwen2moe",
+     .defaults = {.num_key_value_heads = 16},
+     .describe = describe_qwen2moe,
+     .experts = kQwen2Experts},
     {.model_type = "qwen3",
      .name = "qwen3",
      .defaults = {.num_key_value_heads = 32, .head_dim = 128, .sliding_window = 4096},
      .describe = describe_qwen3,
      .qk_norms = kQkNorms},
+    {.model_type = "qwen3_moe",
+     .name = "qwen3moe",
+     .defaults = {.num_key_value_heads = 4},
+     .describe = describe_qwen3moe,
+     .qk_norms = kQkNorms,
+     .experts = kQwen3Experts},
     {.model_type = "smollm3",
      .name = "smollm3",
      .defaults = {.num_key_value_heads = 4, .rope_theta = 2e6, .tie_word_embeddings = true},
@@ -289,9 +468,13 @@ const FolderArchitecture kArchitectures[] = {
 
 }  // namespace
 
-std::vector<TensorName> FolderArchitecture::layer_tensors() const {
+std::vector<TensorName> FolderArchitecture::layer_tensors(bool with_experts) const {
   std::vector<TensorName> out;
-  for (const auto& part : {matrices, norms, qk_norms}) out.insert(out.end(), part.begin(), part.end());
+  for (const TensorName& matrix : matrices) {
+    if (!with_experts || !matrix.ours.starts_with("ffn_")) out.push_back(matrix);
+  }
+  for (const auto& part : {norms, qk_norms}) out.insert(out.end(), part.begin(), part.end());
+  if (with_experts) out.insert(out.end(), experts.begin(), experts.end());
   return out;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 // Bounds far above any model, for what decides how much is written here.
-constexpr int64_t kMostLayers = 1024, kMostHeadDim = 1024;
+constexpr int64_t kMostLayers = 1024, kMostHeadDim = 1024, kMostExperts = 4096;
 
 }  // namespace
 
@@ -70,6 +70,21 @@ void FolderConfig::read_attention_bias(bool of_output_too) {
   if (!fields.flag("attention_bias", false)) return;
   biases = {"attn_q", "attn_k", "attn_v"};
   if (of_output_too) biases.emplace_back("attn_output");
+}
+
+void FolderConfig::read_experts(std::string_view count, std::string_view ffn) {
+  const auto required = [this](std::string_view field, int64_t most) {
+    const auto value = fields.integer(field, 1, most);
+    if (!value) fields.unsupported(field, "where a whole number is needed; fetch the file again");
+    return static_cast<uint32_t>(value.value_or(1));
+  };
+  experts = required(count, kMostExperts);
+  out.set_u32(key("expert_count"), static_cast<uint32_t>(experts));
+  out.set_u32(key("expert_used_count"), required("num_experts_per_tok", experts));
+  if (!ffn.empty()) out.set_u32(key("expert_feed_forward_length"), required(ffn, kMost));
+  // What training and statistics need.
+  fields.ignore(
+      {"router_aux_loss_coef", "router_jitter_noise", "output_router_logits", "aux_loss_alpha", "seq_aux"});
 }
 
 int64_t FolderConfig::sliding_window() {

@@ -16,7 +16,8 @@
 
 namespace kvasir {
 
-// What the folder and a GGUF file call the same tensor. Those of layers are without ".weight" or ".bias".
+// What the folder and a GGUF file call the same tensor. Those of layers are without ".weight" or ".bias"; a
+// '*' stands for the number of an expert.
 struct TensorName {
   std::string_view theirs;  // "self_attn.q_proj"
   std::string_view ours;    // "attn_q"
@@ -53,11 +54,12 @@ struct FolderArchitecture {
   std::span<const TensorName> matrices = kMatrices;
   std::span<const TensorName> norms = kNorms;
   std::span<const TensorName> qk_norms = {};
+  std::span<const TensorName> experts = {};                   // in the place of the feed-forward's matrices
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
 
-  // All of a layer; a model has every one.
-  std::vector<TensorName> layer_tensors() const;
+  // All of a layer, with experts or without; it has every one.
+  std::vector<TensorName> layer_tensors(bool with_experts) const;
 };
 
 // nullptr: not known.
@@ -73,6 +75,9 @@ struct FolderConfig {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t context = 0;
+  int64_t experts = 0;
+  std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
+  bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
   // Parts of a layer that have biases, beside those whose names end so.
   std::vector<std::string_view> biases = {};
 
@@ -91,6 +96,19 @@ struct FolderConfig {
   void read_two_ropes();
   // Windows of the layers that "layer_types" says, or else those that `otherwise` says.
   void write_windows(int64_t window, const std::vector<bool>& otherwise);
+  // How many experts there are, by the field `count`, how many of them a row takes, and their width, if the
+  // field `ffn` is not empty.
+  void read_experts(std::string_view count, std::string_view ffn);
+  // A layer has experts where `with` says so.
+  template <typename With>
+  void write_expert_layers(With with) {
+    std::vector<int32_t> has;
+    for (int64_t l = 0; l < layers; ++l) {
+      expert_layers.push_back(with(l));
+      has.push_back(expert_layers.back() ? 1 : 0);
+    }
+    out.set_i32s("kvasir.layer_experts", has);
+  }
   // "sliding_window"; 0: null.
   int64_t sliding_window();
 };

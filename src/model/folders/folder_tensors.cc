@@ -1,6 +1,7 @@
 #include "model/folders/folder_tensors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "base/units.h"
@@ -44,10 +45,35 @@ bool is_harmless(std::string_view name) {
                      [name](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// The place of '*' taken by a number.
+std::string numbered(std::string_view pattern, int64_t number) {
+  const size_t star = pattern.find('*');
+  return fmt::format("{}{}{}", pattern.substr(0, star), number, pattern.substr(star + 1));
+}
+
+// The number below `count` that has the place of '*'.
+std::optional<int64_t> expert_in(std::string_view name, std::string_view pattern, int64_t count) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos || !name.starts_with(pattern.substr(0, star))) return std::nullopt;
+  int64_t number = -1;
+  std::from_chars(name.data() + star, name.data() + name.size(), number);
+  const bool is_one = number >= 0 && number < count && name == numbered(pattern, number);
+  return is_one ? std::optional(number) : std::nullopt;
+}
+
+// Of a layer, and named without ".weight".
+bool is_vector(const TensorName& role) {
+  return role.ours.ends_with(".bias");
+}
+
 class TensorMapper {
  public:
   TensorMapper(FolderConfig& config, std::optional<bool> tied, std::vector<std::string>& warnings)
-      : config_(config), tied_(tied), warnings_(warnings), roles_(config.architecture.layer_tensors()) {}
+      : config_(config),
+        tied_(tied),
+        warnings_(warnings),
+        dense_roles_(config.architecture.layer_tensors(false)),
+        expert_roles_(config.architecture.layer_tensors(true)) {}
 
   Status run(const std::vector<WeightsFile>& files) {
     for (const WeightsFile& file : files) {
@@ -83,13 +109,17 @@ class TensorMapper {
                  "{}: the tensor '{}' is missing; the folder is incomplete; fetch it again", origin(),
                  theirs);
   }
+  const std::vector<TensorName>& roles_of(uint64_t layer) const {
+    return config_.has_experts(layer) ? expert_roles_ : dense_roles_;
+  }
   Status require_all() const;
+  Status require(int64_t layer, const TensorName& role) const;
   Status settle_output();
 
   FolderConfig& config_;
   const std::optional<bool> tied_;
   std::vector<std::string>& warnings_;
-  const std::vector<TensorName> roles_;
+  const std::vector<TensorName> dense_roles_, expert_roles_;
   // The output matrix is added when it is known whether it is the embedding.
   const WeightsFile* output_file_ = nullptr;
   const SafetensorsTensor* output_ = nullptr;
@@ -111,7 +141,13 @@ std::string TensorMapper::name_of(std::string_view theirs) const {
   const size_t dot = stem.rfind('.');
   const std::string_view ending = dot == std::string_view::npos ? "" : stem.substr(dot);
   stem = stem.substr(0, dot);
-  for (const TensorName& role : roles_) {
+  for (const TensorName& role : roles_of(parsed->layer)) {
+    if (is_vector(role) && role.theirs == parsed->rest)
+      return fmt::format("blk.{}.{}", parsed->layer, role.ours);
+    const auto expert = expert_in(stem, role.theirs, config_.experts);
+    if (expert && ending == ".weight") {
+      return fmt::format("blk.{}.{}.weight", parsed->layer, numbered(role.ours, *expert));
+    }
     if (role.theirs != stem) continue;
     if (ending == ".weight" || (ending == ".bias" && has_bias(role.ours)))
       return fmt::format("blk.{}.{}{}", parsed->layer, role.ours, ending);
@@ -170,13 +206,25 @@ Status TensorMapper::require_all() const {
     if (!has(role.ours)) return missing(role.theirs);
   }
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    for (const TensorName& role : roles_) {
-      if (!has(fmt::format("blk.{}.{}.weight", layer, role.ours))) {
-        return missing(fmt::format("layers.{}.{}.weight", layer, role.theirs));
-      }
-      if (has_bias(role.ours) && !has(fmt::format("blk.{}.{}.bias", layer, role.ours))) {
-        return missing(fmt::format("layers.{}.{}.bias", layer, role.theirs));
-      }
+    for (const TensorName& role : roles_of(static_cast<uint64_t>(layer))) {
+      KV_RETURN_IF_ERROR(require(layer, role));
+    }
+  }
+  return {};
+}
+
+Status TensorMapper::require(int64_t layer, const TensorName& role) const {
+  const auto has = [this](const std::string& ours) { return config_.out.find_tensor(ours) != nullptr; };
+  const bool is_numbered = role.ours.find('*') != std::string_view::npos;
+  for (int64_t i = 0; i < (is_numbered ? config_.experts : 1); ++i) {
+    const std::string ours = is_numbered ? numbered(role.ours, i) : std::string(role.ours);
+    const std::string theirs = is_numbered ? numbered(role.theirs, i) : std::string(role.theirs);
+    const std::string_view ending = is_vector(role) ? "" : ".weight";
+    if (!has(fmt::format("blk.{}.{}{}", layer, ours, ending))) {
+      return missing(fmt::format("layers.{}.{}{}", layer, theirs, ending));
+    }
+    if (has_bias(ours) && !has(fmt::format("blk.{}.{}.bias", layer, ours))) {
+      return missing(fmt::format("layers.{}.{}.bias", layer, theirs));
     }
   }
   return {};

@@ -220,6 +220,13 @@ void scale(const float* x, float factor, int64_t n, float* out) {
       n, [&](int64_t i, int64_t count) { store_up_to(out + i, f_mul(load_up_to(x + i, count), f), count); });
 }
 
+void add_scaled(const float* x, float factor, int64_t n, float* out) {
+  const F f = f_set1(factor);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    store_up_to(out + i, f_fma(load_up_to(x + i, count), f, load_up_to(out + i, count)), count);
+  });
+}
+
 void exp_shifted(const float* x, float shift, int64_t n, float* out) {
   const F s = f_set1(shift);
   for_lanes(n, [&](int64_t i, int64_t count) {

@@ -51,6 +51,7 @@ struct KernelTable {
   void (*finalize)(const float* partial, int64_t heads, int64_t head_dim, float* out);
   void (*round_row_bf16)(const float* x, int64_t k, uint16_t* out);
   void (*gemm_bf16)(const GemmArgs& args);
+  void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
 };
 
 // What the dot-pair instruction adds to the AVX-512 kernels; to be called only where the CPU has it.

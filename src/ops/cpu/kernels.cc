@@ -189,6 +189,10 @@ void Kernels::scale(const float* x, float factor, int64_t n, float* out) const {
   table_->scale(x, factor, n, out);
 }
 
+void Kernels::add_scaled(const float* x, float factor, int64_t n, float* out) const {
+  table_->add_scaled(x, factor, n, out);
+}
+
 void Kernels::exp_shifted(const float* x, float shift, int64_t n, float* out) const {
   table_->exp_shifted(x, shift, n, out);
 }

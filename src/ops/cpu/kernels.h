@@ -95,6 +95,8 @@ class Kernels {
   void add(const float* a, const float* b, int64_t n, float* out) const;
   // out = x * factor. out may be x.
   void scale(const float* x, float factor, int64_t n, float* out) const;
+  // out = fma(x, factor, out).
+  void add_scaled(const float* x, float factor, int64_t n, float* out) const;
   // exp(x - shift): exp(0) = 1 and exp(-inf) = +0 exactly, +0 below -87, exp(88) above 88, relative error
   // below 2e-7. out may be x.
   void exp_shifted(const float* x, float shift, int64_t n, float* out) const;

@@ -1,0 +1,34 @@
+// Mixtures of experts whose attention is that of a model without them: Qwen 2 and 3, OLMoE (the norms of
+// OLMo 2's Q and K, before attention and feed-forward those of Llama), and dots.llm1, whose experts are chosen
+// as in DeepSeek-V3. Mixtral and Granite are in llama.cc.
+#include "model/architectures/spec_reader.h"
+
+namespace kvasir {
+
+Status describe_qwen2moe(SpecReader& reader) {
+  ModelSpec& spec = reader.spec();
+  spec.split_pairs = true;
+  KV_RETURN_IF_ERROR(reader.read_experts({}));
+  if (spec.experts.shared_ffn_dim == 0) spec.experts.shared_ffn_dim = spec.ffn_dim;
+  return {};
+}
+
+Status describe_qwen3moe(SpecReader& reader) {
+  reader.spec().split_pairs = true;
+  reader.spec().qk_norm = QkNorm::kHead;
+  return reader.read_experts({.renormalise = true});
+}
+
+Status describe_olmoe(SpecReader& reader) {
+  reader.spec().split_pairs = true;
+  reader.spec().qk_norm = QkNorm::kRow;
+  return reader.read_experts({});
+}
+
+Status describe_dots1(SpecReader& reader) {
+  reader.spec().split_pairs = true;
+  reader.spec().qk_norm = QkNorm::kHead;
+  return reader.read_experts({.gating = Gating::kSigmoid});
+}
+
+}  // namespace kvasir
