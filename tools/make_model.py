@@ -3,6 +3,7 @@
 
     make_model.py --preset tiny-gqa --weights q8_0 tiny.gguf
     make_model.py --layers 4 --dim 256 --heads 4 --ffn 512 --vocab 1024 --context 4096 small.gguf
+    make_model.py --preset 16-experts --weights q4_0 experts.gguf
 
 The same options, seed and numpy version give the same bytes. What such a model says is noise; its shapes,
 types and speed are those of a real one.
@@ -24,6 +25,9 @@ PRESETS = {
                     rope_base=100000.0),
     "tinyllama": dict(layers=22, dim=2048, heads=32, kv_heads=4, head_dim=64, ffn=5632, vocab=32000, context=2048,
                       tied=False),
+    # A mixture as Mixtral is one, of 0.9 billion weights: a row passes through 0.17 billion of them.
+    "16-experts": dict(layers=12, dim=1024, heads=16, kv_heads=4, head_dim=64, ffn=1408, vocab=32000, context=4096,
+                       experts=16, experts_used=2),
 }
 SIZES = ("layers", "dim", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
@@ -120,6 +124,12 @@ class ModelWriter:
         self.out.add_tensor(name, (rows, columns), kind or self.o.weights,
                             lambda: normal_chunks(name, self.o.seed, rows, columns, 0.0, deviation))
 
+    def experts(self, name, rows, columns):
+        """The matrices of all experts in one tensor."""
+        deviation, count = 1.0 / np.sqrt(columns), self.o.experts
+        self.out.add_tensor(name, (count, rows, columns), self.o.weights,
+                            lambda: normal_chunks(name, self.o.seed, count * rows, columns, 0.0, deviation))
+
     def norm(self, name, mean=1.0):
         self.out.add_tensor(name, (self.o.dim,), "f32",
                             lambda: normal_chunks(name, self.o.seed, 1, self.o.dim, mean, 0.1 * mean))
@@ -134,6 +144,9 @@ class ModelWriter:
         out.add_u32("llama.context_length", o.context)
         out.add_u32("llama.embedding_length", o.dim)
         out.add_u32("llama.feed_forward_length", o.ffn)
+        if o.experts:
+            out.add_u32("llama.expert_count", o.experts)
+            out.add_u32("llama.expert_used_count", o.experts_used)
         out.add_u32("llama.attention.head_count", o.heads)
         out.add_u32("llama.attention.head_count_kv", o.kv_heads)
         out.add_u32("llama.attention.key_length", o.head_dim)
@@ -169,6 +182,12 @@ class ModelWriter:
             self.matrix(prefix + "attn_v.weight", kv_dim, o.dim)
             self.matrix(prefix + "attn_output.weight", o.dim, q_dim)
             self.norm(prefix + "ffn_norm.weight")
+            if o.experts:
+                self.matrix(prefix + "ffn_gate_inp.weight", o.experts, o.dim, 2.0, kind="f32")
+                self.experts(prefix + "ffn_gate_exps.weight", o.ffn, o.dim)
+                self.experts(prefix + "ffn_up_exps.weight", o.ffn, o.dim)
+                self.experts(prefix + "ffn_down_exps.weight", o.dim, o.ffn)
+                continue
             self.matrix(prefix + "ffn_gate.weight", o.ffn, o.dim)
             self.matrix(prefix + "ffn_up.weight", o.ffn, o.dim)
             self.matrix(prefix + "ffn_down.weight", o.dim, o.ffn)
@@ -183,6 +202,8 @@ def parse_options(arguments):
     parser.add_argument("--preset", choices=sorted(PRESETS), help="a shape; the options below override it")
     for size in SIZES:
         parser.add_argument("--" + size.replace("_", "-"), type=int)
+    parser.add_argument("--experts", type=int, help="experts of a layer, each of the width --ffn; default: no experts")
+    parser.add_argument("--experts-used", type=int, help="those that a row passes through; default 2")
     parser.add_argument("--weights", choices=sorted(TENSOR_TYPES), default="q8_0", help="default q8_0")
     parser.add_argument("--embedding-weights", choices=sorted(TENSOR_TYPES),
                         help="type of the embedding and the output matrix; default: as --weights")
@@ -199,12 +220,15 @@ def parse_options(arguments):
 def complete_options(parser, o):
     """Fills in what was not given and refuses shapes that cannot be."""
     preset = PRESETS.get(o.preset, {})
-    for key in (*SIZES, "tied", "rope_base"):
+    for key in (*SIZES, "experts", "experts_used", "tied", "rope_base"):
         if getattr(o, key) is None:
             setattr(o, key, preset.get(key))
     o.tied = True if o.tied is None else o.tied
     o.rope_base = o.rope_base or 10000.0
     o.kv_heads = o.kv_heads or o.heads
+    o.experts, o.experts_used = o.experts or 0, o.experts_used or 2
+    if o.experts and not 0 < o.experts_used <= o.experts:
+        parser.error("--experts-used must be from 1 to --experts")
     if o.head_dim is None and o.dim and o.heads:
         o.head_dim = o.dim // o.heads
     missing = ["--" + size.replace("_", "-") for size in SIZES if not getattr(o, size)]

@@ -48,6 +48,7 @@ void print_costs(const CostModel& c) {
   line("decode_row_s", c.decode_row_s, "per decode");
   line("context_s", c.context_s, "per token of context of a decode");
   line("projected_token_s", c.projected_token_s, "per token and layer projected from X");
+  if (c.expert_share > 0) line("experts_s", c.experts_s, "to read all experts");
   if (c.above_knee_s > 0) {
     line("above_knee_s", c.above_knee_s,
          fmt::format("more, per row beyond the first {:.0f} of a step", c.knee_rows).c_str());
@@ -150,6 +151,7 @@ Status measure(const ProfileOptions& options) {
   KV_ASSIGN_OR_RETURN(const std::vector<ProfiledStep> steps,
                       measure_steps(runtime, *s.model, s.layout, s.decoder, clock, begin + time));
   CostProfile profile;
+  profile.costs.expert_share = s.model->spec().expert_share();
   profile.fingerprint = s.here.text;
   profile.measured_at = seconds_since_1970();
   std::vector<StepObservation> medians;

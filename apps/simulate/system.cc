@@ -131,7 +131,7 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
       fmt::format("memory of a device: weights {}, KV cache {}, activations and the rest {}",
                   format_bytes(memory.weights), format_bytes(memory.kv_cache), format_bytes(memory.reserve));
   out.times = std::make_shared<DeviceTimes>(times);
-  out.costs = believed_costs(*out.times, out.context);
+  out.costs = believed_costs(*out.times, out.context, times.model().expert_share());
   return out;
 }
 
@@ -193,7 +193,7 @@ bool names_host_device(const std::string& device) {
   return std::filesystem::is_regular_file(device, ignored) && !find_device(device).ok();
 }
 
-CostModel believed_costs(const StepTimes& times, uint32_t context) {
+CostModel believed_costs(const StepTimes& times, uint32_t context, double expert_share) {
   std::vector<StepObservation> seen;
   const auto see = [&](const StepLoad& load) { seen.push_back({work_of(load), times.seconds(load)}); };
   const double most = context;
@@ -227,6 +227,7 @@ CostModel believed_costs(const StepTimes& times, uint32_t context) {
     see(load);
   }
   CostModel out;
+  out.expert_share = expert_share;
   fit_steps(seen, out);
   return out;
 }
@@ -257,7 +258,7 @@ Result<SimulatedSystem> make_system(const SimulateOptions& options) {
   out.kv_cache_bytes = static_cast<uint64_t>(c.memory * static_cast<double>(out.kv_cache_bytes));
   if (c.speed != 1) {
     out.times = std::make_shared<FasterTimes>(std::move(out.times), c.speed);
-    out.costs = believed_costs(*out.times, out.context);
+    out.costs = believed_costs(*out.times, out.context, out.costs.expert_share);
   }
   out.costs.links = out.link;
   out.costs = out.costs.scaled(options.belief_scale);

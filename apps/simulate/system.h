@@ -58,6 +58,7 @@ Result<EngineOptions> engine_of(const SimulateOptions& options, const SimulatedS
 
 // The costs that a short profile of the device would find: the cost model fitted to the times of a grid of
 // steps, without noise. No step has more than `context` tokens of context.
-CostModel believed_costs(const StepTimes& times, uint32_t context);
+// expert_share: as CostModel's.
+CostModel believed_costs(const StepTimes& times, uint32_t context, double expert_share = 0);
 
 }  // namespace kvasir

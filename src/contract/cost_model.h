@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "contract/ids.h"
@@ -59,10 +60,10 @@ struct LinkCost {
 // b = prefill_row_s + pair_s / 2, c = pair_s / 2, fitted (docs/beliefs.md: the published equation of this
 // form); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts. Where a step
 // has more than knee_rows rows, each further one takes above_knee_s more: with fewer rows a device computes
-// while it reads the weights (Williams et al., Roofline, CACM 2009). The time is convex in the rows: the
-// greater of two sums without a knee.
+// while it reads the weights (Williams et al., Roofline, CACM 2009). Without experts the time is convex in
+// the rows: the greater of two sums without a knee.
 struct CostModel {
-  double step_s = 0;  // of any step: it reads the weights once
+  double step_s = 0;  // of any step: it reads the weights once, but for experts
   double prefill_row_s = 0;
   double pair_s = 0;
   double decode_row_s = 0;
@@ -70,6 +71,10 @@ struct CostModel {
   double projected_token_s = 0;  // of one layer
   double knee_rows = 0;          // of prefill and of decodes together
   double above_knee_s = 0;       // 0: no knee
+  // Of a model with experts: a step of n rows reads some E (1 - (1 - k / E)^n) of the E experts of a layer,
+  // as if each row chose its k of them at random, and takes that share of experts_s.
+  double expert_share = 0;  // k / E; 0: the model has no experts
+  double experts_s = 0;     // to read all experts
   // [from][to], by tier; 0 seconds per byte: unknown.
   std::array<std::array<LinkCost, kTiers>, kTiers> links{};
   uint64_t steps_seen = 0;  // real steps that refined it
@@ -77,11 +82,16 @@ struct CostModel {
   // False: nothing has been measured, and the model means nothing.
   bool known() const { return step_s + prefill_row_s + decode_row_s > 0; }
 
+  // The share of the experts that a step of so many rows reads.
+  double experts_read(double rows) const {
+    return expert_share > 0 ? 1 - std::pow(1 - std::min(expert_share, 1.0), rows) : 0;
+  }
   double step_seconds(const StepWork& w) const {
     if (w.empty()) return 0;
-    return step_s + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs + decode_row_s * w.decode_rows +
-           context_s * w.decode_context + projected_token_s * w.projected_tokens +
-           above_knee_s * w.rows_above(knee_rows);
+    const double experts = experts_s > 0 ? experts_s * experts_read(w.prefill_rows + w.decode_rows) : 0;
+    return step_s + experts + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs +
+           decode_row_s * w.decode_rows + context_s * w.decode_context +
+           projected_token_s * w.projected_tokens + above_knee_s * w.rows_above(knee_rows);
   }
   // The time of a step with `rows` tokens of one prompt alone, after a history of `history` tokens.
   double prefill_seconds(double rows, double history = 0) const {
@@ -102,7 +112,7 @@ struct CostModel {
   CostModel scaled(double factor) const {
     CostModel out = *this;
     for (double* c : {&out.step_s, &out.prefill_row_s, &out.pair_s, &out.decode_row_s, &out.context_s,
-                      &out.projected_token_s, &out.above_knee_s}) {
+                      &out.projected_token_s, &out.above_knee_s, &out.experts_s}) {
       *c *= factor;
     }
     for (auto& row : out.links) {

@@ -66,7 +66,8 @@ void from_json(const nlohmann::json& j, LinkCost& c) {
 }
 void to_json(nlohmann::json& j, const CostModel& c) {
   j = nlohmann::json::array({c.step_s, c.prefill_row_s, c.pair_s, c.decode_row_s, c.context_s,
-                             c.projected_token_s, c.links, c.steps_seen, c.knee_rows, c.above_knee_s});
+                             c.projected_token_s, c.links, c.steps_seen, c.knee_rows, c.above_knee_s,
+                             c.expert_share, c.experts_s});
 }
 void from_json(const nlohmann::json& j, CostModel& c) {
   j.at(0).get_to(c.step_s);
@@ -79,6 +80,10 @@ void from_json(const nlohmann::json& j, CostModel& c) {
   j.at(7).get_to(c.steps_seen);
   j.at(8).get_to(c.knee_rows);
   j.at(9).get_to(c.above_knee_s);
+  // Older logs have no experts.
+  if (j.size() <= 10) return;
+  j.at(10).get_to(c.expert_share);
+  j.at(11).get_to(c.experts_s);
 }
 
 void to_json(nlohmann::json& j, const PeersView& p) {

@@ -39,6 +39,8 @@ json to_json(const CostModel& c) {
           {"projected_token_s", c.projected_token_s},
           {"knee_rows", c.knee_rows},
           {"above_knee_s", c.above_knee_s},
+          {"expert_share", c.expert_share},
+          {"experts_s", c.experts_s},
           {"links", links_to_json(c.links)}};
 }
 
@@ -54,6 +56,11 @@ CostModel costs_from(const json& j) {
   if (j.contains("above_knee_s")) {
     c.knee_rows = amount_from_json(j.at("knee_rows"));
     c.above_knee_s = amount_from_json(j.at("above_knee_s"));
+  }
+  // Nor experts.
+  if (j.contains("experts_s")) {
+    c.expert_share = amount_from_json(j.at("expert_share"));
+    c.experts_s = amount_from_json(j.at("experts_s"));
   }
   c.links = links_from_json(j.at("links"));
   return c;
@@ -76,10 +83,14 @@ std::string cpu_cost_place(const RuntimeOptions& options) {
 CostFingerprint cost_fingerprint(const RuntimeOptions& options, const ModelSpec& c,
                                  const std::string& numerics_id, const std::string& place) {
   const bool disk = options.kv_offloading_disk_bytes > 0;
+  const ExpertSpec& e = c.experts;
+  const std::string experts =
+      c.has_experts() ? fmt::format(" experts={}/{}x{}+{}", e.used, e.count, e.ffn_dim, e.shared_ffn_dim)
+                      : "";
   return {
-      fmt::format("{} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
+      fmt::format("{} layers={} dim={} ffn={}{} heads={} kv_heads={} head_dim={} "
                   "vocab={} numerics={} block={} layer_group={} host={} link_gbytes_per_s={} disk='{}'",
-                  place, c.layers, c.dim, c.ffn_dim, c.heads, c.kv_heads, c.head_dim, c.vocab_size,
+                  place, c.layers, c.dim, c.ffn_dim, experts, c.heads, c.kv_heads, c.head_dim, c.vocab_size,
                   numerics_id, options.block_size, options.kv_layer_group, options.kv_offloading_bytes > 0,
                   options.link_gbytes_per_s, disk ? options.kv_offloading_dir : "")};
 }

@@ -249,7 +249,8 @@ Status LoadedRuntime::make_beliefs(const RuntimeOptions& options, const std::str
   }
   CostFingerprint here = cost_fingerprint(options, file_->spec(), numerics_id, device_->cost_place(options));
   here.is_profiled = device_->is_profiled();
-  KV_ASSIGN_OR_RETURN(const CostModel costs, costs_to_begin_with(options.beliefs, here));
+  KV_ASSIGN_OR_RETURN(CostModel costs, costs_to_begin_with(options.beliefs, here));
+  costs.expert_share = file_->spec().expert_share();
   costs_ = std::make_unique<CostBeliefs>(CostLearner(costs), CostBeliefs::Learns::kOnThread,
                                          cpu_shares(options).others);
   return {};

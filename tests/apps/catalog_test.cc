@@ -36,7 +36,7 @@ TEST(CatalogTest, ShapesHaveTheirModelsParameters) {
       {"llama-2-7b", 6.74},     {"llama-2-13b", 13.02}, {"llama-2-70b", 68.98}, {"llama-3-8b", 8.03},
       {"llama-3.1-70b", 70.55}, {"opt-13b", 12.85},     {"opt-30b", 29.97},     {"opt-66b", 65.72},
       {"opt-175b", 174.6},      {"yi-6b", 6.06},        {"yi-34b-200k", 34.39}, {"codellama-34b", 33.74},
-      {"smollm2-135m", 0.1345}};
+      {"smollm2-135m", 0.1345}, {"mixtral-8x7b", 46.7}, {"qwen3-30b-a3b", 30.5}};
   for (const auto& [name, billions] : kPublished) {
     EXPECT_NEAR(static_cast<double>(model(name).parameters()) / (billions * 1e9), 1, 0.005) << name;
   }
@@ -107,7 +107,8 @@ TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
   EXPECT_EQ(parse_model("{", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model("{}", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model(R"({"num_hidden_layers":"2"})", "a.json").status().code(), ErrorCode::kCorrupt);
-  EXPECT_EQ(parse_model(R"({"num_local_experts":8})", "a.json").status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(parse_model(R"({"num_local_experts":8,"decoder_sparse_step":2})", "a.json").status().code(),
+            ErrorCode::kUnsupported);
 }
 
 TEST(CatalogTest, AFolderWithAConfigIsAModelAndAFileADevice) {

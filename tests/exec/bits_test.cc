@@ -156,7 +156,7 @@ TEST(Bits, EveryWeightTypeMatchesTheReference) {
 // threads or more, plans at random over two tiers and both forms, every instruction set.
 TEST(Bits, EveryArchitectureMatchesTheReference) {
   const std::vector<RigRequest> requests = {{random_tokens(1, 370), 4}, {random_tokens(2, 40), 8}};
-  for (const TinyLlamaShape& shape : tiny_architectures()) {
+  for (const TinyLlamaShape& shape : all_tiny_architectures()) {
     SCOPED_TRACE(shape.architecture);
     const auto file = tiny_model(shape, WeightType::kQ8_0);
     RigOptions options;
@@ -185,7 +185,7 @@ TEST(Bits, EveryArchitectureMatchesTheReference) {
 // the bit.
 TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
   const std::vector<RigRequest> requests = {{random_tokens(1, 140), 4}, {random_tokens(2, 40), 8}};
-  for (const TinyLlamaShape& shape : tiny_architectures()) {
+  for (const TinyLlamaShape& shape : all_tiny_architectures()) {
     for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) {
       SCOPED_TRACE(shape.architecture + " " + ops::weight_type_name(type));
       const TempFolder place;

@@ -211,6 +211,24 @@ TEST(Mutants, EachFaultOfPositionsIsFound) {
   }
 }
 
+// Of dots.llm1 with a bias to choose by, of Qwen 2 with a shared expert that has a weight.
+TEST(Mutants, EachFaultOfExpertsIsFound) {
+  for (TinyLlamaShape& shape : tiny_mixtures()) {
+    SCOPED_TRACE(shape.architecture);
+    const auto file = tiny_model(shape, ops::WeightType::kF32);
+    const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+    const auto expected = run_reference(*file, {}, requests);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+    std::vector<Mutant> faults = {Mutant::kExpertSumOrder, Mutant::kExpertNeighbour, Mutant::kRouterRounded};
+    if (shape.architecture == "dots1") faults.push_back(Mutant::kBiasWeighs);
+    if (shape.architecture == "qwen2moe") faults.push_back(Mutant::kSharedUnweighed);
+    for (const Mutant fault : faults) {
+      const ScopedMutant active(fault);
+      EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);
+    }
+  }
+}
+
 struct FormCase {
   Mutant mutant;
   const char* name;

@@ -138,6 +138,9 @@ TEST(PackedModel, QuantisedAtLoadIsTheConvertedFile) {
   int folders = 0;
   for (const char* name : {"q4_k_m", "q8_0"}) {
     expect_quantised_is_converted(test::tiny_256(), false, name);
+    for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+      expect_quantised_is_converted(shape, true, name);
+    }
     for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
       const bool split = shape.architecture == "qwen3" || shape.architecture == "phi3";
       if (split) expect_quantised_is_converted(shape, false, name);

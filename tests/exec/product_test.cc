@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/cpu/expert_product.h"
 #include "ops/cpu/packed_matrix.h"
 #include "support/block_weights.h"
 
@@ -114,6 +115,60 @@ TEST(Product, PiecesHaveTheBitsOfTheWhole) {
     for (int64_t rows : {0, 1, 2, 4, 5, 95, 96, 97, 200}) {
       for (bool accumulate : {false, true}) expect_same_in_pieces(weights, rows, accumulate, random);
     }
+  }
+}
+
+// Buckets of any heights, among them experts that no row chooses, which have none.
+TEST(ExpertProduct, PiecesHaveTheBitsOfEachExpertsProduct) {
+  Random random(7);
+  const ops::Kernels& kernels = ops::kernels_for(ops::detect_isa());
+  const auto mode = ops::ActivationMode::kAuto;
+  for (const auto& parts : std::vector<std::vector<std::pair<WeightType, int64_t>>>{
+           {{WeightType::kQ4K, 70}, {WeightType::kQ8_0, 33}},
+           {{WeightType::kBf16, 130}},
+           {{WeightType::kF32, 40}}}) {
+    SCOPED_TRACE(weight_type_name(parts[0].first));
+    std::vector<Weights> experts;
+    for (int i = 0; i < 6; ++i) experts.emplace_back(random, parts);
+    const int64_t n = experts[0].projection().n;
+    std::vector<ExpertBucket> buckets;
+    int64_t rows = 0;
+    for (const auto& [expert, height] :
+         {std::pair<size_t, int64_t>{0, 3}, {1, 1}, {3, 200}, {4, 97}, {5, 2}}) {
+      buckets.push_back({&experts[expert].projection(), {rows, rows + height}});
+      rows += height;
+    }
+    OperandBuffers buffers;
+    ASSERT_TRUE(buffers.grow({{1, 4 * kK}, {rows, kK}}, true).ok());
+    auto* x = reinterpret_cast<float*>(buffers.rows.data());
+    const int64_t stride = row_stride(kK);
+    for (int64_t i = 0; i < rows * stride; ++i) x[i] = static_cast<float>(random.unit() - 0.5);
+    const Operand operand = operand_over(*buckets[0].projection, mode, x, stride, buffers, rows);
+    fill_operand(kernels, *buckets[0].projection, mode, operand, {0, rows});
+    std::vector<float> want(static_cast<size_t>(rows * n)), got(want.size());
+    for (const ExpertBucket& bucket : buckets) {
+      for (const Projection::Part& part : bucket.projection->parts) {
+        multiply_part(kernels, part, ops::activation_for(part.matrix.type, mode), operand, bucket.rows,
+                      {0, ops::panel_count(part.matrix.n)}, want.data(), n, false);
+      }
+    }
+    std::vector<float> aside(static_cast<size_t>(Product::kAsideFloats));
+    float* by_thread[] = {nullptr, aside.data()};
+    const ExpertProduct product(kernels, mode, operand, buckets, got.data(), by_thread);
+    const Grain grain = product.grain();
+    for (int64_t begin = 0; begin < product.items();) {
+      const int64_t end =
+          std::min(product.items(), begin + random.between(1, std::max(grain.least, grain.most)));
+      if (random.below(3) == 0) {
+        product.run({begin, end}, 0);
+      } else {
+        product.compute({begin, end}, 1);
+        product.store({begin, end}, 1);
+      }
+      begin = end;
+    }
+    EXPECT_EQ(std::memcmp(want.data(), got.data(), got.size() * sizeof(float)), 0);
+    EXPECT_EQ(ExpertProduct(kernels, mode, operand, {}, got.data(), by_thread).items(), 0);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "ops/cpu/kernels.h"
@@ -409,13 +410,21 @@ std::vector<float> ReferenceDecoder::step(Token token) {
 
 std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
                                                   const std::vector<float>& x) const {
-  auto up = multiply(layer.ffn_up, x);
+  if (layer.experts.present()) return mix_experts(layer.experts, x);
   if (!file_.spec().gated) {
+    auto up = multiply(layer.ffn_up, x);
     add(up, layer.ffn_up_bias);
     for (float& f : up) f = f > 0 ? f : 0.0f;
     return multiply(layer.ffn_down, up);
   }
-  auto gate = multiply(layer.ffn_gate, x);
+  return gated(layer.ffn_gate, layer.ffn_up, layer.ffn_down, x);
+}
+
+std::vector<float> ReferenceDecoder::gated(const WeightMatrix& gate_matrix, const WeightMatrix& up_matrix,
+                                           const WeightMatrix& down_matrix,
+                                           const std::vector<float>& x) const {
+  const auto up = multiply(up_matrix, x);
+  auto gate = multiply(gate_matrix, x);
   for (size_t i = 0; i < gate.size(); ++i) {
     // SiLU, or GELU by tanh: x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)).
     const float g = gate[i];
@@ -424,7 +433,97 @@ std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
                                : g * std::fma(g * g, -0x1.2444f2p-4f, -0x1.988454p+0f);
     gate[i] = (g / (1.0f + exp_of(exponent))) * up[i];
   }
-  return multiply(layer.ffn_down, gate);
+  return multiply(down_matrix, gate);
+}
+
+std::vector<float> ReferenceDecoder::scores(const WeightMatrix& router, const std::vector<float>& x) const {
+  std::vector<float> out;
+  std::vector<float> row(x.size());
+  for (int64_t i = 0; i < router.rows; ++i) {
+    ops::dequantize_row(router.type, router.data + static_cast<uint64_t>(i) * router.row_bytes(),
+                        router.columns, row.data());
+    float sum = 0;
+    for (size_t k = 0; k < x.size(); ++k) sum = std::fma(x[k], row[k], sum);
+    out.push_back(sum);
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts,
+                                                    const std::vector<float>& x) const {
+  const ExpertSpec& spec = file_.spec().experts;
+  const auto count = static_cast<size_t>(spec.count);
+  const std::vector<float> score = scores(experts.router, x);
+  std::vector<float> p, choice;
+  float divisor = 1;
+  if (spec.gating == Gating::kSoftmax) {
+    const float max = *std::max_element(score.begin(), score.end());
+    float lanes[16] = {};
+    for (size_t i = 0; i < count; ++i) {
+      p.push_back(exp_of(score[i] - max));
+      lanes[i % 16] = lanes[i % 16] + p[i];
+    }
+    divisor = tree_add(lanes, 16);
+    choice = score;
+  } else {
+    for (const float s : score) p.push_back(1.0f / (1.0f + exp_of(-s)));
+    choice = p;
+  }
+  if (!experts.selection_bias.empty()) {
+    for (size_t i = 0; i < count; ++i) choice[i] = p[i] / divisor + experts.selection_bias[i];
+  }
+  // Groups by the sum of their two best, then experts: of equal ones the first.
+  const size_t groups = static_cast<size_t>(spec.groups), size = count / groups;
+  std::vector<bool> open(count, groups == 1);
+  for (int32_t n = 0; n < spec.groups_used && groups > 1; ++n) {
+    size_t best = groups;
+    float most = 0;
+    for (size_t g = 0; g < groups; ++g) {
+      std::vector<float> in(choice.begin() + static_cast<std::ptrdiff_t>(g * size),
+                            choice.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
+      std::sort(in.begin(), in.end(), std::greater<>());
+      if (!open[g * size] && (best == groups || in[0] + in[1] > most)) {
+        best = g;
+        most = in[0] + in[1];
+      }
+    }
+    for (size_t i = 0; i < size; ++i) open[best * size + i] = true;
+  }
+  std::vector<bool> chosen(count);
+  for (int32_t n = 0; n < spec.used; ++n) {
+    size_t best = count;
+    for (size_t i = 0; i < count; ++i) {
+      if (open[i] && !chosen[i] && (best == count || choice[i] > choice[best])) best = i;
+    }
+    chosen[best] = true;
+  }
+  if (spec.renormalise) {
+    float sum = 0;
+    for (size_t i = 0; i < count; ++i) sum = chosen[i] ? sum + p[i] : sum;
+    divisor = spec.gating == Gating::kSoftmax ? sum : 1e-20f + sum;
+  }
+  std::vector<float> out(count, 0.0f);
+  for (size_t i = 0; i < count; ++i) {
+    if (chosen[i]) out[i] = p[i] / divisor * spec.weight_scale;
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::mix_experts(const ExpertWeights& experts,
+                                                 const std::vector<float>& x) const {
+  const std::vector<float> weights = expert_weights(experts, x);
+  std::vector<float> out(x.size(), 0.0f);
+  const auto add_scaled = [&out](const std::vector<float>& y, float weight) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = std::fma(weight, y[i], out[i]);
+  };
+  for (size_t e = 0; e < weights.size(); ++e) {
+    if (weights[e] != 0) add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], x), weights[e]);
+  }
+  if (!experts.shared_up.present()) return out;
+  const float weight =
+      experts.shared_router.present() ? 1.0f / (1.0f + exp_of(-scores(experts.shared_router, x)[0])) : 1.0f;
+  add_scaled(gated(experts.shared_gate, experts.shared_up, experts.shared_down, x), weight);
+  return out;
 }
 
 void ReferenceDecoder::add_to(std::vector<float>& x, std::vector<float> branch,

@@ -57,6 +57,12 @@ class ReferenceDecoder {
   std::vector<float> embed(Token token) const;
   float query_scale() const;
   std::vector<float> feed_forward(const LayerWeights& layer, const std::vector<float>& x) const;
+  // Of experts: the scores of f32 rows, the weight of each expert (0: not chosen), what they give.
+  std::vector<float> scores(const WeightMatrix& router, const std::vector<float>& x) const;
+  std::vector<float> expert_weights(const ExpertWeights& experts, const std::vector<float>& x) const;
+  std::vector<float> mix_experts(const ExpertWeights& experts, const std::vector<float>& x) const;
+  std::vector<float> gated(const WeightMatrix& gate, const WeightMatrix& up, const WeightMatrix& down,
+                           const std::vector<float>& x) const;
   // The values of a layer's bias from `first` on; nothing where there is none.
   void add_bias(size_t layer, size_t first, std::vector<float>& values) const;
   void rotate(size_t layer, float* head) const;

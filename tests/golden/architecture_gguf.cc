@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -14,15 +15,31 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {{"gemma2", "gemma2"}, {"gemma3_text", "gemma3"},  {"granite", "granite"},
-                                    {"llama", "llama"},   {"ministral3", "mistral3"}, {"mistral", "llama"},
-                                    {"olmo2", "olmo2"},   {"phi3", "phi3"},           {"qwen2", "qwen2"},
-                                    {"qwen3", "qwen3"},   {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {
+    {"dots1", "dots1"},        {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
+    {"mixtral", "llama"},      {"olmoe", "olmoe"},           {"qwen2_moe", "qwen2moe"},
+    {"qwen3_moe", "qwen3moe"}, {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
+    {"granite", "granite"},    {"llama", "llama"},           {"ministral3", "mistral3"},
+    {"mistral", "llama"},      {"olmo2", "olmo2"},           {"phi3", "phi3"},
+    {"qwen2", "qwen2"},        {"qwen3", "qwen3"},           {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
     {"max_position_embeddings", "context_length"}, {"num_attention_heads", "attention.head_count"},
     {"num_hidden_layers", "block_count"},          {"num_key_value_heads", "attention.head_count_kv"}};
+
+// Of mixtures of experts.
+constexpr Names kExpertCounts[] = {{"first_k_dense_replace", "leading_dense_block_count"},
+                                   {"moe_intermediate_size", "expert_feed_forward_length"},
+                                   {"n_group", "expert_group_count"},
+                                   {"n_routed_experts", "expert_count"},
+                                   {"n_shared_experts", "expert_shared_count"},
+                                   {"num_experts", "expert_count"},
+                                   {"num_experts_per_tok", "expert_used_count"},
+                                   {"num_local_experts", "expert_count"},
+                                   {"shared_expert_intermediate_size", "expert_shared_feed_forward_length"},
+                                   {"shared_intermediate_size", "expert_shared_feed_forward_length"},
+                                   {"topk_group", "expert_group_used_count"}};
 
 constexpr Names kNumbers[] = {{"attention_multiplier", "attention.scale"},
                               {"attn_logit_softcapping", "attn_logit_softcapping"},
@@ -37,7 +54,18 @@ constexpr Names kNumbers[] = {{"attention_multiplier", "attention.scale"},
 constexpr Names kTensors[] = {
     {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
 constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
+                                   {"block_sparse_moe.gate", "ffn_gate_inp"},
+                                   {"block_sparse_moe.router.layer", "ffn_gate_inp"},
                                    {"mlp.down_proj", "ffn_down"},
+                                   {"mlp.gate", "ffn_gate_inp"},
+                                   {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                                   {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                   {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                   {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                   {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+                                   {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+                                   {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+                                   {"shared_mlp.output_linear", "ffn_down_shexp"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.gate_up_proj", "ffn_up"},
                                    {"mlp.up_proj", "ffn_up"},
@@ -89,13 +117,32 @@ class Converter {
     for (const char* field : {"rope_scaling", "rope_parameters"}) {
       if (config_.contains(field)) write_rope_scaling(config_.at(field));
     }
-    for (const auto& [name, values] : golden_.tensors) write_tensor(name, values);
+    if (config_.contains("num_experts_per_tok")) write_expert_settings();
+    for (const auto& [name, values] : golden_.tensors) {
+      if (!take_experts(name, values)) write_tensor(name, values);
+    }
+    for (const auto& [name, stack] : stacks_) write_stack(name, stack);
     return std::move(out_);
   }
 
  private:
   std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
   std::string gguf_name(const std::string& name) const;
+  void write_expert_settings();
+  // True: it is of an expert, and is written with those of the others.
+  bool take_experts(const std::string& name, const std::vector<float>& values);
+  // Values by expert.
+  struct Stack {
+    uint64_t columns = 0;
+    std::map<uint64_t, std::vector<float>> experts;
+  };
+  void add_to_stack(const std::string& layer, const char* role, uint64_t columns, uint64_t expert,
+                    std::vector<float> values) {
+    Stack& stack = stacks_["blk." + layer + "." + role + ".weight"];
+    stack.columns = columns;
+    stack.experts[expert] = std::move(values);
+  }
+  void write_stack(const std::string& name, const Stack& stack);
   void write_tensor(const std::string& name, std::vector<float> values);
   void write_rope_scaling(const json& scaling);
   std::vector<float> llama3_divisors(const json& scaling) const;
@@ -110,12 +157,17 @@ class Converter {
   const uint32_t heads_;
   const uint32_t head_dim_;
   uint32_t rope_dim_ = 0;
+  std::map<std::string, Stack> stacks_;  // by name
   GgufBuilder out_;
 };
 
 std::string Converter::gguf_name(const std::string& name) const {
   const size_t dot = name.rfind('.');
   const std::string stem = name.substr(0, dot), last = name.substr(dot);
+  if (last == ".e_score_correction_bias") {
+    const std::string layer = stem.substr(13, stem.find('.', 13) - 13);
+    return "blk." + layer + ".exp_probs_b.bias";
+  }
   constexpr std::string_view kLayers = "model.layers.";
   if (!stem.starts_with(kLayers)) return std::string(find(kTensors, stem)) + last;
   const size_t end = stem.find('.', kLayers.size());
@@ -127,6 +179,64 @@ std::string Converter::gguf_name(const std::string& name) const {
   }
   KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
   return "blk." + layer + "." + std::string(ours) + last;
+}
+
+void Converter::write_expert_settings() {
+  for (const auto& [theirs, ours] : kExpertCounts) {
+    if (config_.contains(theirs)) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
+  }
+  if (architecture_ != "dots1") return;
+  out_.set_u32(key("expert_gating_func"), 2);
+  out_.set_bool(key("expert_weights_norm"), config_.at("norm_topk_prob").get<bool>());
+  out_.set_f32(key("expert_weights_scale"), config_.at("routed_scaling_factor").get<float>());
+}
+
+bool Converter::take_experts(const std::string& name, const std::vector<float>& values) {
+  const std::vector<uint64_t>& shape = golden_.shapes.at(name);
+  constexpr std::string_view kLayers = "model.layers.";
+  const std::string layer = name.starts_with(kLayers)
+                                ? name.substr(kLayers.size(), name.find('.', kLayers.size()) - kLayers.size())
+                                : "";
+  const auto part = [&values](uint64_t from, uint64_t count) {
+    const auto begin = values.begin() + static_cast<int64_t>(from);
+    return std::vector<float>(begin, begin + static_cast<int64_t>(count));
+  };
+  if (name.find("input_linear") != std::string::npos) {  // of each expert gate, then up
+    const bool shared = shape.size() == 2;
+    const uint64_t columns = shape.back(), rows = shape[shape.size() - 2], half = rows * columns / 2;
+    for (uint64_t e = 0; e < (shared ? 1 : shape[0]); ++e) {
+      const uint64_t first = e * rows * columns;
+      add_to_stack(layer, shared ? "ffn_gate_shexp" : "ffn_gate_exps", columns, e, part(first, half));
+      add_to_stack(layer, shared ? "ffn_up_shexp" : "ffn_up_exps", columns, e, part(first + half, half));
+    }
+    return true;
+  }
+  if (name.ends_with("block_sparse_moe.output_linear.weight")) {
+    const uint64_t size = shape[1] * shape[2];
+    for (uint64_t e = 0; e < shape[0]; ++e)
+      add_to_stack(layer, "ffn_down_exps", shape[2], e, part(e * size, size));
+    return true;
+  }
+  const size_t experts = name.find(".experts.");
+  if (experts == std::string::npos) return false;
+  const uint64_t expert = std::stoul(name.substr(experts + 9));
+  const bool gate = is_one_of(name.substr(name.find('.', experts + 9)), {".gate_proj.weight", ".w1.weight"});
+  const bool up = is_one_of(name.substr(name.find('.', experts + 9)), {".up_proj.weight", ".w3.weight"});
+  add_to_stack(layer,
+               gate ? "ffn_gate_exps"
+               : up ? "ffn_up_exps"
+                    : "ffn_down_exps",
+               shape[1], expert, values);
+  return true;
+}
+
+void Converter::write_stack(const std::string& name, const Stack& stack) {
+  std::vector<float> all;
+  for (const auto& [expert, values] : stack.experts) all.insert(all.end(), values.begin(), values.end());
+  std::vector<uint64_t> shape = {stack.columns, stack.experts.at(0).size() / stack.columns};
+  if (name.find("_exps.") != std::string::npos) shape.push_back(stack.experts.size());
+  out_.add_tensor(name, shape, gguf_type_id(ops::WeightType::kF32),
+                  quantize(ops::WeightType::kF32, all, static_cast<int64_t>(stack.columns)));
 }
 
 // Rows (i, i + half) of each head become neighbours.
@@ -143,7 +253,7 @@ std::vector<float> pairs_from_halves(const std::vector<float>& values, size_t co
 
 void Converter::write_tensor(const std::string& name, std::vector<float> values) {
   const std::vector<uint64_t>& shape = golden_.shapes.at(name);
-  if (is_one_of(architecture_, {"granite", "llama", "mistral3", "smollm3"}) &&
+  if (is_one_of(architecture_, {"granite", "granitemoe", "llama", "mistral3", "smollm3"}) &&
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
     values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
   }
@@ -151,6 +261,7 @@ void Converter::write_tensor(const std::string& name, std::vector<float> values)
     for (float& v : values) v += 1;
   }
   const auto columns = static_cast<int64_t>(shape.back());
+  if (name.ends_with("shared_expert_gate.weight")) return write_vector(gguf_name(name), values);
   out_.add_tensor(gguf_name(name), {shape.rbegin(), shape.rend()}, gguf_type_id(ops::WeightType::kF32),
                   quantize(ops::WeightType::kF32, values, columns));
 }
@@ -212,6 +323,8 @@ bool has_gguf_form(const ArchitectureGolden& golden) {
   const json config = json::parse(golden.config);
   // Which layers have windows, and the ropes of both kinds, are left to the architecture's name.
   if (config.value("use_sliding_window", false) || config.contains("layer_types")) return false;
+  if (config.value("decoder_sparse_step", 1) > 1 || !config.value("mlp_only_layers", json::array()).empty())
+    return false;
   if (config.contains("rope_parameters") && config.at("rope_parameters").contains("full_attention"))
     return false;
   return !find(kArchitectures, config.at("model_type").get<std::string>()).empty();

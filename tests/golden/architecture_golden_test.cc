@@ -137,6 +137,11 @@ constexpr WrongSetting kWrongSettings[] = {
     {"granite", "embedding_scale", 1},
     {"granite", "residual_scale", 0.61},
     {"granite", "logit_scale", 2.01},
+    {"dots1", "expert_weights_scale", 1.51},
+    {"dots1", "expert_group_used_count", 3, true},
+    {"granitemoe", "residual_scale", 0.61},
+    {"mixtral", "expert_used_count", 3, true},
+    {"olmoe", "expert_used_count", 2, true},
 };
 
 TEST(ArchitectureGoldensFail, WhereASettingIsWrong) {
@@ -175,6 +180,10 @@ constexpr WrongField kWrongFields[] = {
     {"smollm3_windows", R"("no_rope_layers": [1, 0, 1, 0])", R"("no_rope_layers": [1, 1, 1, 0])"},
     {"gemma3_nested", R"("rope_theta": 20000.0)", R"("rope_theta": 10000.0)"},
     {"gemma3_nested", R"("factor": 4.0)", R"("factor": 4.04)"},
+    {"qwen3_moe_sparse", R"("norm_topk_prob": false)", R"("norm_topk_prob": true)"},
+    {"qwen3_moe", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+    {"qwen2_moe", R"("norm_topk_prob": false)", R"("norm_topk_prob": true)"},
+    {"dots1", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
     {"llama_yarn_factor", R"("attention_factor": 0.8)", R"("attention_factor": 0.81)"},
 };
 
@@ -208,7 +217,10 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"olmo2", Mutant::kPostNormSkipped, 1},
                                            {"qwen2", Mutant::kWrongPosition, 37},
                                            {"phi3", Mutant::kSwappedKvHeads, 1000},
-                                           {"llama", Mutant::kLeafOffByOne, 1}}) {
+                                           {"llama", Mutant::kLeafOffByOne, 1},
+                                           {"dots1", Mutant::kBiasWeighs, 1000},
+                                           {"mixtral", Mutant::kExpertNeighbour, 1000},
+                                           {"qwen2_moe", Mutant::kSharedUnweighed, 1}}) {
     SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));
     const ArchitectureGolden golden = read_architecture_golden(name);
     const auto file = open(architecture_as_gguf(golden), name);

@@ -7,12 +7,16 @@ Needs numpy, torch and transformers; runs on the CPU. Each model is written as a
 which AutoModelForCausalLM opens with eager attention. It computes twice: in float32, as it is, and with float64 in every
 place where it says float32, so that the golden is free of its rounding. Both must agree. --keep leaves the folders there.
 
+Mixtures of experts are written under the names of published files, which transformers 5 joins as it loads them. Their
+tokens are such that no choice of an expert or a group is closer than a margin, so that no rounding changes one.
+
 A golden has the config, the tensors, the tokens, and the logits of some token ids at some positions: around the
 boundaries of blocks (64 positions) and attention leaves (256), and of windows. Positions from DECODED on come from runs
 of one token with a cache, as text is generated.
 
     config JSON
-    tensor NAME MEAN DEVIATION SIZE...     a '*' stands for the index of each layer; see values()
+    tensor NAME MEAN DEVIATION SIZE...     a '*' stands for the index of each layer; see values(). What only some
+                                           layers have has a line for each of them
     weights HASH                           64-bit FNV-1a over the tensors, sorted by name
     tokens ID...
     ids ID...                              the token ids whose logits follow
@@ -36,6 +40,8 @@ MASK = 0xFFFFFFFFFFFFFFFF
 TOKENS, DECODED = 420, 380
 POSITIONS = [0, 1, 7, 40, 63, 64, 95, 96, 97, 130, 191, 192, 255, 256, 257, 258, 300, 352, 353, 379, 380, 400, 419]
 IDS = 60
+MARGINS = {"dots1": 1e-4}  # of experts' probabilities; else of their scores:
+MARGIN = 5e-4
 FLOAT32_BOUND = 1e-3  # of the logits' root mean square: transformers' own rounding
 
 # What models have in common. Published files of transformers 4 lie in most of the forms below.
@@ -67,6 +73,11 @@ LONGROPE = {
         "long_factor": [1.0 + 0.4 * i for i in range(12)],
     },
 }
+QWEN_MOE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "decoder_sparse_step": 1,
+            "mlp_only_layers": [], "use_sliding_window": False, "sliding_window": None}
+GRANITE_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "embedding_multiplier": 6.0,
+               "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0, "attention_bias": False,
+               "tie_word_embeddings": True}
 CONFIGS = {
     "llama": LLAMA,
     "llama_rope_llama3": LLAMA | {
@@ -120,6 +131,22 @@ CONFIGS = {
     "granite": WIDE | {"model_type": "granite", "architectures": ["GraniteForCausalLM"], "embedding_multiplier": 6.0,
                        "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0,
                        "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+    "mixtral": {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "sliding_window": None, "num_local_experts": 6,
+                "num_experts_per_tok": 2, "intermediate_size": 64, "output_router_logits": False,
+                "router_aux_loss_coef": 0.02},
+    "qwen2_moe": WIDE | QWEN_MOE | {"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"],
+                                    "shared_expert_intermediate_size": 96, "norm_topk_prob": False},
+    "qwen3_moe": QWEN_MOE | {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True},
+    "qwen3_moe_sparse": QWEN_MOE | {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"],
+                                    "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
+    "olmoe": WIDE | {"model_type": "olmoe", "architectures": ["OlmoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 3,
+                     "intermediate_size": 64, "norm_topk_prob": False, "clip_qkv": None, "attention_bias": False},
+    "granitemoe": WIDE | GRANITE_MOE | {"model_type": "granitemoe", "architectures": ["GraniteMoeForCausalLM"]},
+    "granitemoeshared": WIDE | GRANITE_MOE | {"model_type": "granitemoeshared", "shared_intermediate_size": 96,
+                                              "architectures": ["GraniteMoeSharedForCausalLM"]},
+    "dots1": {"model_type": "dots1", "architectures": ["Dots1ForCausalLM"], "n_routed_experts": 16, "num_experts_per_tok": 4,
+              "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "moe_intermediate_size": 48,
+              "norm_topk_prob": True, "routed_scaling_factor": 1.5, "sliding_window": None, "attention_bias": False},
     "olmo2": WIDE | {"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "attention_bias": False},
 }
 OPT = {
@@ -174,8 +201,30 @@ def values(name, count, mean, deviation):
     return np.float32(mean) + np.float32(deviation) * unit
 
 
+def published(name, shape, model_type):
+    """The names and shapes that published files have for a tensor of transformers 5."""
+    if model_type.startswith("granitemoe"):
+        for ours, theirs in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"),
+                             ("router.weight", "router.layer.weight")):
+            name = name.replace(f"block_sparse_moe.{ours}", f"block_sparse_moe.{theirs}")
+        return [(name, shape)]
+    mixtral = model_type == "mixtral"
+    if mixtral:
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+    if name.endswith("experts.gate_up_proj"):
+        parts = ("w1", "w3") if mixtral else ("gate_proj", "up_proj")
+        return [(f"{name[:-12]}{e}.{part}.weight", (shape[1] // 2, shape[2])) for e in range(shape[0]) for part in parts]
+    if name.endswith("experts.down_proj"):
+        return [(f"{name[:-9]}{e}.{'w2' if mixtral else 'down_proj'}.weight", shape[1:]) for e in range(shape[0])]
+    return [(name, shape)]
+
+
 def statistics_of(name, shape, model_type):
     """Mean and deviation such that each part of a model matters, and logits have a deviation of some 2."""
+    if name.endswith("e_score_correction_bias"):
+        return 0.0, 0.1
+    if name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight", "router.layer.weight")):
+        return 0.0, 1.5 / shape[-1] ** 0.5
     one = 1 if model_type.startswith("gemma") else 0  # Gemma's norms add it
     if name.endswith(".bias"):
         return 0.0, 0.3
@@ -192,7 +241,7 @@ def statistics_of(name, shape, model_type):
     if "embed" in name or "lm_head" in name:
         return 0.0, 0.5 / shape[1] ** 0.5
     scale = {"q_proj": 1.5, "k_proj": 1.5, "qkv_proj": 1.3}.get(name.split(".")[-2], 1.0)
-    return 0.0, scale / shape[1] ** 0.5
+    return 0.0, scale / shape[-1] ** 0.5
 
 
 class Model:
@@ -203,16 +252,21 @@ class Model:
         hf = transformers.AutoConfig.for_model(**config)
         with torch.device("meta"):
             empty = transformers.AutoModelForCausalLM.from_config(hf)
-        self.layouts = {}  # the names as they are written, with '*' for a layer
+        layouts = {}
         self.tensors = {}
-        for name, tensor in sorted(empty.state_dict().items()):
-            if name == "lm_head.weight" and config["tie_word_embeddings"]:
+        for fused, tensor in sorted(empty.state_dict().items()):
+            if fused == "lm_head.weight" and config["tie_word_embeddings"]:
                 continue
-            shape = tuple(tensor.shape)
-            layout = (*(float(f"{x:.7g}") for x in statistics_of(name, shape, config["model_type"])), shape)
+            for name, shape in published(fused, tuple(tensor.shape), config["model_type"]):
+                statistics = statistics_of(name, shape, config["model_type"])
+                layouts[name] = (*(float(f"{x:.7g}") for x in statistics), shape)
+                self.tensors[name] = values(name, int(np.prod(shape)), *layouts[name][:2]).reshape(shape)
+        self.tensors = dict(sorted(self.tensors.items()))
+        self.layouts = {}  # the names as they are written, with '*' for a layer where each layer has the tensor
+        for name, layout in layouts.items():
             pattern = re.sub(r"layers\.\d+\.", "layers.*.", name)
-            assert self.layouts.setdefault(pattern, layout) == layout
-            self.tensors[name] = values(name, int(np.prod(shape)), *layout[:2]).reshape(shape)
+            of_all = all(pattern.replace("*", str(i), 1) in layouts for i in range(config["num_hidden_layers"]))
+            assert self.layouts.setdefault(pattern if of_all else name, layout) == layout
 
     def hash(self):
         value = fnv1a(b"")
@@ -260,15 +314,72 @@ def run(model, tokens):
         return torch.cat(rows).to(torch.float64).numpy()
 
 
-def logits_of(folder, tensors, tokens):
-    def load():
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+def margin_of(config, routers, scores):
+    """How close the closest choice of an expert or a group was, of all routers' scores."""
+    used, closest = config["num_experts_per_tok"], np.inf
+    for router, rows in zip(routers, scores):
+        values = rows.astype(np.float64)
+        if config["model_type"] == "dots1":
+            values = 1 / (1 + np.exp(-values)) + router.e_score_correction_bias.double().numpy()
+            groups, kept = config["n_group"], config["topk_group"]
+            by_group = values.reshape(len(values), groups, -1)
+            best = np.sort(by_group, axis=-1)[:, :, -2:].sum(-1)
+            ordered = np.sort(best, axis=-1)
+            closest = min(closest, (ordered[:, -kept] - ordered[:, -kept - 1]).min())
+            values = np.where((best >= ordered[:, -kept, None])[:, :, None], by_group, -np.inf).reshape(values.shape)
+        ordered = np.sort(values, axis=-1)
+        closest = min(closest, (ordered[:, -used] - ordered[:, -used - 1]).min())
+    return closest
 
-    rough = run(load(), tokens)
+
+def margin_in(config, model, tokens):
+    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith("router")]
+    scores = []
+
+
+    def score(module, inputs, _):  # some routers give probabilities
+        scores.append((inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T).numpy())
+
+    hooks = [r.register_forward_hook(score) for r in routers]
+    with torch.no_grad():
+        model(torch.tensor([tokens]), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    assert len(scores) == len(routers) > 0
+    return margin_of(config, routers, scores)
+
+
+def load(folder):
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    return model
+
+
+def tokens_with_margin(config, folder):
+    """The first random tokens of which no choice of experts is close."""
+    for attempt in range(300):
+        seed = f"tokens {attempt}" if attempt else "tokens"
+        tokens = (random_bits(fnv1a(seed.encode()), np.arange(TOKENS)) % np.uint64(config["vocab_size"])).tolist()
+        if not any("experts" in key for key in config):
+            return tokens
+        model = load(folder) if attempt == 0 else model
+        margin = margin_in(config, model, tokens)
+        if margin >= MARGINS.get(config["model_type"], MARGIN):
+            print(f"the closest choice of an expert is by {margin:.1e}, with '{seed}'")
+            return tokens
+    raise AssertionError("choices of experts are close with all tokens")
+
+
+def logits_of(folder, tokens):
+    rough_model = load(folder)
+    tensors = rough_model.state_dict()
+    rough = run(rough_model, tokens)
     with float64_for_float32():
         config = transformers.AutoConfig.from_pretrained(folder)
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").double()
-        missing = model.load_state_dict({k: torch.from_numpy(v).double() for k, v in tensors.items()}, strict=False)
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", experts_implementation="eager").double()
+        missing = model.load_state_dict({k: v.double() for k, v in tensors.items()}, strict=False)
         assert not missing.unexpected_keys and set(missing.missing_keys) <= {"lm_head.weight"}, missing
         model.tie_weights()
         exact = run(model, tokens)
@@ -293,8 +404,8 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             folder = (options.keep or Path(scratch)) / name
             model.write(folder)
-            tokens = (random_bits(fnv1a(b"tokens"), np.arange(TOKENS)) % np.uint64(config["vocab_size"])).tolist()
-            rough, exact = logits_of(folder, model.tensors, tokens)
+            tokens = tokens_with_margin(config, folder)
+            rough, exact = logits_of(folder, tokens)
         scale = np.sqrt(np.mean(exact**2))
         rounding = np.abs(rough - exact).max() / scale
         print(f"{name}: root mean square {scale:.2f}, largest {np.abs(exact).max():.1f}; float32 is off by {rounding:.1e} of it")

@@ -405,11 +405,15 @@ TEST(ModelFile, DescribesWhatAnArchitectureHas) {
       {"llama",
        {"3 of 3 layers attend to the last 256 tokens only",
         "norm:                 RMSNorm, epsilon 1e-05\n"}},
+      {"dots1",
+       {"experts:              4 of 16 of 96, in 2 of 3 layers, by sigmoid, from 2 of 4 groups, and a shared "
+        "one of 192"}},
+      {"qwen3moe", {"experts:              8 of 40 of 96\n"}},
       {"olmo2", {"1e-05, behind attention and feed-forward; of Q and K by row"}},
       {"qwen2", {"(GQA), with biases\n", "RoPE:                 base 10000\n"}},
       {"smollm3", {"base 10000, in 3 of 4 layers\n"}},
       {"opt", {"LayerNorm, epsilon 1e-05\n", "feed-forward 192, ReLU", "positions:            learned"}}};
-  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+  for (const test::TinyLlamaShape& shape : test::all_tiny_architectures()) {
     const auto model = load(test::tiny_llama_builder(shape, WeightType::kQ8_0, 1));
     ASSERT_TRUE(model.ok()) << model.status().message();
     const std::string text = describe_model(**model);

@@ -29,7 +29,7 @@ std::vector<int32_t> ropes_of(const ModelSpec& spec) {
 }
 
 TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
-  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+  for (const test::TinyLlamaShape& shape : test::all_tiny_architectures()) {
     SCOPED_TRACE(shape.architecture);
     const Opened folder(make_tiny_folder(shape, WeightType::kBf16, 5));
     const auto gguf = ModelFile::from_bytes(test::make_tiny_llama(shape, WeightType::kBf16, 5), "model.gguf");
@@ -41,6 +41,7 @@ TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
         std::tie(a.layers, a.context_length, a.dim, a.ffn_dim, a.heads, a.kv_heads, a.head_dim, a.vocab_size),
         std::tie(b.layers, b.context_length, b.dim, b.ffn_dim, b.heads, b.kv_heads, b.head_dim,
                  b.vocab_size));
+    EXPECT_TRUE(a.experts == b.experts);
     EXPECT_EQ(std::tie(a.tied_embeddings, a.norm, a.norm_epsilon, a.qk_norm, a.query_scale, a.score_cap),
               std::tie(b.tied_embeddings, b.norm, b.norm_epsilon, b.qk_norm, b.query_scale, b.score_cap));
     EXPECT_EQ(

@@ -197,12 +197,62 @@ TEST(ModelSpec, ComparesTheVocabularyWithTheEmbedding) {
   expect_refused(b, ErrorCode::kCorrupt, "token_embd.weight");
 }
 
+test::TinyLlamaShape mixture(const std::string& architecture) {
+  for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+    if (shape.architecture == architecture) return shape;
+  }
+  return {};
+}
+
+TEST(ModelSpec, ReadsMixturesOfExperts) {
+  const auto experts = [](const char* architecture) {
+    return config_of(test::tiny_llama_builder(mixture(architecture), ops::WeightType::kF32, 1));
+  };
+  const ExpertSpec mixtral = {.count = 8, .used = 2, .ffn_dim = 96, .renormalise = true};
+  EXPECT_TRUE(experts("llama")->experts == mixtral);
+  EXPECT_TRUE(experts("llama")->layer(2).experts);
+  const ExpertSpec olmoe = {.count = 9, .used = 3, .ffn_dim = 96};
+  EXPECT_TRUE(experts("olmoe")->experts == olmoe);
+  const ExpertSpec qwen2 = {.count = 10, .used = 4, .ffn_dim = 96, .shared_ffn_dim = 160};
+  EXPECT_TRUE(experts("qwen2moe")->experts == qwen2);
+  const auto dots1 = experts("dots1");
+  const ExpertSpec wanted = {.count = 16,
+                             .used = 4,
+                             .ffn_dim = 96,
+                             .shared_ffn_dim = 192,
+                             .gating = Gating::kSigmoid,
+                             .renormalise = true,
+                             .weight_scale = 1.5F,
+                             .groups = 4,
+                             .groups_used = 2};
+  EXPECT_TRUE(dots1->experts == wanted);
+  EXPECT_FALSE(dots1->layer(0).experts);
+  EXPECT_TRUE(dots1->layer(1).experts);
+  EXPECT_DOUBLE_EQ(dots1->expert_share(), 0.25);
+}
+
+TEST(ModelSpec, RefusesMixturesThatMakeNoSense) {
+  const auto refused = [](const char* key, uint32_t value, ErrorCode code, const std::string& part) {
+    GgufBuilder b = test::tiny_llama_builder(mixture("dots1"), ops::WeightType::kF32, 1);
+    b.set_u32(fmt::format("dots1.{}", key), value);
+    expect_refused(b, code, part);
+  };
+  refused("expert_count", 0, ErrorCode::kCorrupt, "dots1.expert_count");
+  refused("expert_used_count", 17, ErrorCode::kCorrupt, "dots1.expert_used_count");
+  refused("expert_used_count", 9, ErrorCode::kCorrupt, "2 of 4 groups of 16 experts do not have 9");
+  refused("expert_group_count", 3, ErrorCode::kCorrupt, "2 of 3 groups of 16 experts");
+  refused("expert_group_used_count", 5, ErrorCode::kCorrupt, "5 of 4 groups");
+  refused("expert_gating_func", 3, ErrorCode::kUnsupported, "'dots1.expert_gating_func' is 3");
+  refused("expert_gating_func", 1, ErrorCode::kUnsupported, "softmax over 4 groups");
+  refused("expert_shared_count", 1U << 30, ErrorCode::kCorrupt, "shared experts");
+}
+
 TEST(ModelSpec, RefusesVariantsThatItWouldComputeWrongly) {
   GgufBuilder experts = tiny_header();
   experts.set_u32("llama.expert_count", 0);
   EXPECT_TRUE(config_of(experts).ok());
-  experts.set_u32("llama.expert_count", 8);
-  expect_refused(experts, ErrorCode::kUnsupported, "llama.expert_count");
+  experts.set_u32("llama.expert_used_count", 2);
+  expect_refused(experts, ErrorCode::kUnsupported, "llama.expert_used_count");
   for (const char* key : {"llama.logit_scale", "llama.attention.scale", "llama.attn_logit_softcapping"}) {
     GgufBuilder b = tiny_header();
     b.set_f32(key, 0.5F);

@@ -56,6 +56,25 @@ TEST(CostFit, IsExactWithoutNoise) {
   EXPECT_EQ(fitted.links[0][1], (LinkCost{1, 2})) << "what is no step's stays";
 }
 
+// By hand: 2 of 4 experts a row, so a row reads a half, two rows three quarters, three seven eighths.
+TEST(CostFit, AStepReadsTheExpertsThatItsRowsChoose) {
+  CostModel costs;
+  costs.step_s = 1;
+  costs.decode_row_s = 0.01;
+  costs.expert_share = 0.5;
+  costs.experts_s = 8;
+  EXPECT_DOUBLE_EQ(costs.decode_seconds(1, 0), 1 + 4 + 0.01);
+  EXPECT_DOUBLE_EQ(costs.decode_seconds(2, 0), 1 + 6 + 0.02);
+  EXPECT_DOUBLE_EQ(costs.decode_seconds(3, 0), 1 + 7 + 0.03);
+  EXPECT_NEAR(costs.prefill_seconds(100), 9, 1e-9);
+  CostModel fitted;
+  fitted.expert_share = 0.5;
+  EXPECT_LT(fit_steps(observe(costs), fitted).worst, 1e-6);
+  EXPECT_NEAR(fitted.experts_s, 8, 1e-5);
+  EXPECT_NEAR(fitted.step_s, 1, 1e-5);
+  EXPECT_EQ(fitted.knee_rows, 0);
+}
+
 // By hand: up to 100 rows a step takes 1 + 0.01 a row of prefill + 0.02 a decode, and 0.1 more for each
 // further one.
 TEST(CostModel, RowsAboveTheKneeTakeLonger) {

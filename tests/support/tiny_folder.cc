@@ -17,6 +17,10 @@ namespace {
 
 using nlohmann::json;
 
+std::string shared_expert(const std::string& architecture) {
+  return architecture == "dots1" ? "shared_experts" : "shared_expert";
+}
+
 // In the names of GGUF: what the architecture calls them.
 std::string their_stem(const std::string& architecture, const std::string& ours) {
   const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3";
@@ -42,7 +46,16 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"attn_norm", "input_layernorm"},
       {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
       {"post_attention_norm", "post_attention_layernorm"},
-      {"post_ffw_norm", "post_feedforward_layernorm"}};
+      {"post_ffw_norm", "post_feedforward_layernorm"},
+      {"ffn_gate_inp", architecture == "llama"        ? "block_sparse_moe.gate"
+                       : architecture == "granitemoe" ? "block_sparse_moe.router.layer"
+                                                      : "mlp.gate"},
+      {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+      {"ffn_gate_shexp", "mlp." + shared_expert(architecture) + ".gate_proj"},
+      {"ffn_up_shexp", "mlp." + shared_expert(architecture) + ".up_proj"},
+      {"ffn_down_shexp", architecture == "granitemoe" ? "shared_mlp.output_linear"
+                                                      : "mlp." + shared_expert(architecture) + ".down_proj"},
+      {"ffn_down_exps", "block_sparse_moe.output_linear"}};
   return (architecture == "opt" ? opt : others).at(ours);
 }
 
@@ -54,6 +67,9 @@ std::string their_name(const std::string& architecture, const std::string& ours)
   const std::string last = architecture == "opt" ? "final_layer_norm" : "norm";
   if (ours.starts_with("output_norm.")) return prefix + last + ours.substr(ours.find('.'));
   const size_t layer_end = ours.find('.', 4), stem_end = ours.find('.', layer_end + 1);
+  if (ours.ends_with("exp_probs_b.bias")) {
+    return prefix + "layers" + ours.substr(3, layer_end - 3) + ".mlp.gate.e_score_correction_bias";
+  }
   return prefix + "layers" + ours.substr(3, layer_end - 3) + "." +
          their_stem(architecture, ours.substr(layer_end + 1, stem_end - layer_end - 1)) +
          ours.substr(stem_end);
@@ -61,7 +77,8 @@ std::string their_name(const std::string& architecture, const std::string& ours)
 
 // GGUF files of these have the rows of Q and K in the order of RoPE's pairs.
 bool has_pairs(const std::string& architecture) {
-  constexpr std::array<std::string_view, 4> kNames = {"llama", "mistral3", "granite", "smollm3"};
+  constexpr std::array<std::string_view, 5> kNames = {"llama", "mistral3", "granite", "smollm3",
+                                                      "granitemoe"};
   return std::find(kNames.begin(), kNames.end(), architecture) != kNames.end();
 }
 
@@ -119,6 +136,36 @@ json opt_config(const TinyLlamaShape& s) {
           {"tie_word_embeddings", s.tied}};
 }
 
+void add_experts(json& out, const TinyLlamaShape& s) {
+  const std::string& name = s.architecture;
+  out["num_experts_per_tok"] = s.experts_used;
+  if (name == "llama" || name == "granitemoe") {
+    out.update({{"model_type", name == "llama" ? "mixtral" : "granitemoeshared"},
+                {"num_local_experts", s.experts},
+                {"intermediate_size", s.expert_ffn}});
+    if (s.shared_ffn > 0) out["shared_intermediate_size"] = s.shared_ffn;
+  } else if (name == "olmoe") {
+    out.update({{"num_experts", s.experts}, {"intermediate_size", s.expert_ffn}, {"norm_topk_prob", false}});
+  } else if (name == "dots1") {
+    out.update({{"n_routed_experts", s.experts},
+                {"moe_intermediate_size", s.expert_ffn},
+                {"n_shared_experts", s.shared_ffn / s.expert_ffn},
+                {"n_group", s.expert_groups},
+                {"topk_group", s.expert_groups_used},
+                {"first_k_dense_replace", s.dense_layers},
+                {"routed_scaling_factor", 1.5},
+                {"norm_topk_prob", true},
+                {"sliding_window", nullptr}});
+  } else {
+    const bool two = name == "qwen2moe";
+    out.update({{"model_type", two ? "qwen2_moe" : "qwen3_moe"},
+                {"num_experts", s.experts},
+                {"moe_intermediate_size", s.expert_ffn},
+                {"norm_topk_prob", !two}});
+    if (two) out["shared_expert_intermediate_size"] = s.shared_ffn;
+  }
+}
+
 json config_of(const TinyLlamaShape& s) {
   const std::string& name = s.architecture;
   json out = name == "opt" ? opt_config(s) : common_config(s);
@@ -147,7 +194,8 @@ json config_of(const TinyLlamaShape& s) {
                               {"llama_4_scaling_beta", 0.3}};
   }
   if (name == "phi3") out.update({{"partial_rotary_factor", 0.5}, {"sliding_window", s.window}});
-  if (name == "granite") {
+  if (s.experts > 0) add_experts(out, s);
+  if (name == "granite" || name == "granitemoe") {
     out.update({{"attention_multiplier", 0.125},
                 {"embedding_multiplier", 1.5},
                 {"residual_multiplier", 0.6},
@@ -235,6 +283,56 @@ void TinyFolder::write(const std::string& path, size_t files) const {
   write_file(folder / "model.safetensors.index.json", index.data(), index.size());
 }
 
+namespace {
+
+std::string layer_of(std::string_view name) {
+  return std::string(name.substr(4, name.find('.', 4) - 4));
+}
+
+// Of the tensor of all experts one for each.
+void add_each_expert(TinyFolder& out, const std::string& architecture, const GgufTensor& tensor) {
+  const bool mixtral = architecture == "llama";
+  const std::string_view name = tensor.name;
+  const bool gate = name.find("gate") != std::string_view::npos,
+             up = name.find("up") != std::string_view::npos;
+  const std::string role = mixtral ? (gate ? "w1"
+                                      : up ? "w3"
+                                           : "w2")
+                                   : (gate ? "gate_proj"
+                                      : up ? "up_proj"
+                                           : "down_proj");
+  const size_t bytes = tensor.data.size() / tensor.shape[2];
+  for (uint64_t e = 0; e < tensor.shape[2]; ++e) {
+    FolderTensor& to = out.tensors.emplace_back();
+    to.name = fmt::format("model.layers.{}.{}.experts.{}.{}.weight", layer_of(name),
+                          mixtral ? "block_sparse_moe" : "mlp", e, role);
+    to.type = tensor.type->name;
+    to.shape = {tensor.shape[1], tensor.shape[0]};
+    const auto data = tensor.data.subspan(e * bytes, bytes);
+    to.data.assign(data.begin(), data.end());
+  }
+}
+
+// Granite: of each expert the rows of gate, then those of up.
+void add_gate_and_up(TinyFolder& out, const GgufTensor& gate, const GgufTensor& up) {
+  FolderTensor& to = out.tensors.emplace_back();
+  const bool shared = gate.dimensions == 2;
+  to.name = fmt::format("model.layers.{}.{}.input_linear.weight", layer_of(gate.name),
+                        shared ? "shared_mlp" : "block_sparse_moe");
+  to.type = gate.type->name;
+  to.shape = {2 * gate.shape[1], gate.shape[0]};
+  if (!shared) to.shape.insert(to.shape.begin(), gate.shape[2]);
+  const size_t bytes = gate.data.size() / gate.shape[2];
+  for (uint64_t e = 0; e < gate.shape[2]; ++e) {
+    for (const GgufTensor* part : {&gate, &up}) {
+      const auto data = part->data.subspan(e * bytes, bytes);
+      to.data.insert(to.data.end(), data.begin(), data.end());
+    }
+  }
+}
+
+}  // namespace
+
 TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed) {
   auto model = ModelFile::from_bytes(make_tiny_llama(shape, type, seed), "tiny.gguf");
   KV_CHECK(model.ok(), "{}", model.status().message());
@@ -251,10 +349,22 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
   for (const GgufTensor& tensor : (*model)->gguf().tensors()) {
     const std::string name(tensor.name);
     if (name == "rope_freqs.weight") continue;  // what the configuration says instead is up to the test
+    if (name.find("_exps.") != std::string::npos && architecture != "granitemoe") {
+      add_each_expert(out, architecture, tensor);
+      continue;
+    }
+    if (architecture == "granitemoe" && name.find("ffn_up_") != std::string::npos) continue;  // with gate
+    if (architecture == "granitemoe" && name.find("ffn_gate_") != std::string::npos &&
+        name.find("inp") == std::string::npos) {
+      std::string up = name;
+      add_gate_and_up(out, tensor, *(*model)->gguf().find_tensor(up.replace(up.find("gate"), 4, "up")));
+      continue;
+    }
     FolderTensor& to = out.tensors.emplace_back();
     to.name = their_name(architecture, name);
     to.type = tensor.type->name;
     for (uint32_t d = tensor.dimensions; d-- > 0;) to.shape.push_back(tensor.shape[d]);
+    if (name.ends_with("ffn_gate_inp_shexp.weight")) to.shape.insert(to.shape.begin(), 1);
     to.data.assign(tensor.data.begin(), tensor.data.end());
     const bool of_rope = name.ends_with("attn_q.weight") || name.ends_with("attn_k.weight") ||
                          name.ends_with("attn_q.bias") || name.ends_with("attn_k.bias");

@@ -89,6 +89,12 @@ class TinyWriter {
   void write_tensors();
   void write_biases(int32_t q_dim, int32_t kv_dim);
   void write_architecture(int32_t q_dim, int32_t kv_dim);
+  void write_expert_metadata();
+  void write_experts();
+  void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
+  // Whether the width of experts has a key of its own.
+  bool has_widths() const { return is({"dots1", "qwen2moe", "qwen3moe"}); }
+  bool has_experts(int32_t layer) const { return shape_.experts > 0 && layer >= shape_.dense_layers; }
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -106,7 +112,7 @@ void TinyWriter::write_metadata() {
   u32("block_count", shape_.layers);
   u32("context_length", shape_.context);
   u32("embedding_length", shape_.dim);
-  u32("feed_forward_length", shape_.ffn);
+  u32("feed_forward_length", shape_.experts > 0 && !has_widths() ? shape_.expert_ffn : shape_.ffn);
   u32("attention.head_count", shape_.heads);
   u32("attention.head_count_kv", shape_.kv_heads);
   u32("attention.key_length", shape_.head_dim);
@@ -131,11 +137,70 @@ void TinyWriter::write_metadata() {
     out_.set_f32(key("rope.scaling.yarn_log_multiplier"), 1.0F);
     u32("rope.scaling.original_context_length", 100);
   }
-  if (is({"granite"})) {
+  if (shape_.experts > 0) write_expert_metadata();
+  if (is({"granite", "granitemoe"})) {
     out_.set_f32(key("attention.scale"), 0.125F);
     out_.set_f32(key("embedding_scale"), 1.5F);
     out_.set_f32(key("residual_scale"), 0.6F);
     out_.set_f32(key("logit_scale"), 0.5F);
+  }
+}
+
+void TinyWriter::write_expert_metadata() {
+  const auto u32 = [this](std::string_view name, int32_t value) {
+    out_.set_u32(key(name), static_cast<uint32_t>(value));
+  };
+  u32("expert_count", shape_.experts);
+  u32("expert_used_count", shape_.experts_used);
+  if (has_widths()) u32("expert_feed_forward_length", shape_.expert_ffn);
+  if (shape_.shared_ffn > 0 && !is({"dots1"})) u32("expert_shared_feed_forward_length", shape_.shared_ffn);
+  if (!is({"dots1"})) return;
+  u32("expert_shared_count", shape_.shared_ffn / shape_.expert_ffn);
+  u32("expert_group_count", shape_.expert_groups);
+  u32("expert_group_used_count", shape_.expert_groups_used);
+  u32("expert_gating_func", 2);
+  u32("leading_dense_block_count", shape_.dense_layers);
+  out_.set_bool(key("expert_weights_norm"), true);
+  out_.set_f32(key("expert_weights_scale"), 1.5F);
+}
+
+// The matrices of all experts in one tensor.
+void TinyWriter::stacked(std::string_view name, int32_t rows, int32_t columns, float scale) {
+  const float deviation = scale / std::sqrt(static_cast<float>(columns));
+  const auto count =
+      static_cast<size_t>(shape_.experts) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  ops::WeightType type = type_;
+  for (const auto& [part, other] : shape_.other_types) {
+    if (name.find(part) != std::string_view::npos) type = other;
+  }
+  type = type_that_fits(type, columns);
+  out_.add_tensor(
+      name,
+      {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), static_cast<uint64_t>(shape_.experts)},
+      gguf_type_id(type), quantize(type, normals(next_seed(), count, 0.0F, deviation), columns));
+}
+
+// Routers are larger than the rest, so that their scores lie apart.
+void TinyWriter::write_experts() {
+  for (int32_t l = shape_.dense_layers; l < shape_.layers; ++l) {
+    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
+    const auto dim = static_cast<uint64_t>(shape_.dim);
+    const float deviation = 2.0F / std::sqrt(static_cast<float>(shape_.dim));
+    const auto router = normals(next_seed(), static_cast<size_t>(shape_.experts) * dim, 0.0F, deviation);
+    out_.add_tensor(name("ffn_gate_inp"), {dim, static_cast<uint64_t>(shape_.experts)},
+                    gguf_type_id(ops::WeightType::kF32), quantize(ops::WeightType::kF32, router, shape_.dim));
+    if (is({"dots1"})) {
+      vector(fmt::format("blk.{}.exp_probs_b.bias", l),
+             normals(next_seed(), static_cast<size_t>(shape_.experts), 0.0F, 0.2F));
+    }
+    stacked(name("ffn_gate_exps"), shape_.expert_ffn, shape_.dim, 1.0F);
+    stacked(name("ffn_up_exps"), shape_.expert_ffn, shape_.dim, 1.0F);
+    stacked(name("ffn_down_exps"), shape_.dim, shape_.expert_ffn, 1.5F);
+    if (shape_.shared_ffn == 0) continue;
+    matrix(name("ffn_gate_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
+    matrix(name("ffn_up_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
+    matrix(name("ffn_down_shexp"), shape_.dim, shape_.shared_ffn, 1.0F);
+    if (is({"qwen2moe"})) vector(name("ffn_gate_inp_shexp"), normals(next_seed(), dim, 0.0F, deviation));
   }
 }
 
@@ -179,8 +244,8 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
 void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
-    if (is({"qwen3", "gemma3", "olmo2"})) {
-      const bool by_row = is({"olmo2"});
+    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"})) {
+      const bool by_row = is({"olmo2", "olmoe"});
       norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
       norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
     }
@@ -219,6 +284,7 @@ void TinyWriter::write_tensors() {
     }
     matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
     if (norms_before) norm(norm_name("ffn_norm"), 1.0F);
+    if (has_experts(l)) continue;
     if (apart) {
       if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
       matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
@@ -227,8 +293,9 @@ void TinyWriter::write_tensors() {
   }
   norm("output_norm", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
-  if (shape_.qkv_bias || is({"qwen2", "opt"})) write_biases(q_dim, kv_dim);
+  if (shape_.qkv_bias || is({"qwen2", "qwen2moe", "opt"})) write_biases(q_dim, kv_dim);
   write_architecture(q_dim, kv_dim);
+  if (shape_.experts > 0) write_experts();
   if (shape_.rope_factors) {
     std::vector<float> factors;
     for (int32_t i = 0; i < shape_.head_dim / 2; ++i) factors.push_back(1.0F + 0.25F * static_cast<float>(i));
@@ -367,6 +434,34 @@ std::vector<TinyLlamaShape> tiny_architectures() {
     if (shape.architecture == "phi3") shape.window = 300;
     out.push_back(std::move(shape));
   }
+  return out;
+}
+
+std::vector<TinyLlamaShape> tiny_mixtures() {
+  std::vector<TinyLlamaShape> out;
+  const auto add = [&out](const char* name, int32_t experts, int32_t used) -> TinyLlamaShape& {
+    TinyLlamaShape& shape = out.emplace_back(tiny_gqa());
+    shape.architecture = name;
+    shape.experts = experts;
+    shape.experts_used = used;
+    return shape;
+  };
+  TinyLlamaShape& dots = add("dots1", 16, 4);
+  dots.shared_ffn = 192;
+  dots.expert_groups = 4;
+  dots.expert_groups_used = 2;
+  dots.dense_layers = 1;
+  add("granitemoe", 6, 2).shared_ffn = 64;
+  add("llama", 8, 2);
+  add("olmoe", 9, 3);
+  add("qwen2moe", 10, 4).shared_ffn = 160;
+  add("qwen3moe", 40, 8);
+  return out;
+}
+
+std::vector<TinyLlamaShape> all_tiny_architectures() {
+  std::vector<TinyLlamaShape> out = tiny_architectures();
+  for (TinyLlamaShape& shape : tiny_mixtures()) out.push_back(std::move(shape));
   return out;
 }
 

@@ -28,7 +28,15 @@ struct TinyLlamaShape {
   bool rope_factors = false;        // writes a rope_freqs.weight tensor
   bool qkv_bias = false;            // the products of Q, K and V have biases
   int32_t window = 0;               // attention.sliding_window; 0: not written
-  bool pieces = false;              // the vocabulary is one of SentencePiece, see make_tiny_pieces()
+  // A mixture of experts, in each layer but the first `dense_layers`. The router is of F32.
+  int32_t experts = 0;
+  int32_t experts_used = 0;
+  int32_t expert_ffn = 96;
+  int32_t shared_ffn = 0;  // of the shared expert; 0: none
+  int32_t expert_groups = 1;
+  int32_t expert_groups_used = 1;
+  int32_t dense_layers = 0;
+  bool pieces = false;  // the vocabulary is one of SentencePiece, see make_tiny_pieces()
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
 };
@@ -40,6 +48,11 @@ TinyLlamaShape tiny_gqa();
 // One of each architecture that there is, with layers and windows such that each of its parts is met.
 // Granite's factors and RoPE over half a head are in it, too.
 std::vector<TinyLlamaShape> tiny_architectures();
+
+// The same with experts: each way to choose and weigh them, with shared experts and without.
+std::vector<TinyLlamaShape> tiny_mixtures();
+// Both.
+std::vector<TinyLlamaShape> all_tiny_architectures();
 
 // 2 layers of width 256, the rows of blocks of 256; 4 query heads over 2 KV heads. The rows of attn_output
 // (128) and ffn_down (288) are no such blocks: see type_that_fits.

@@ -59,6 +59,12 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   out.kv_heads = static_cast<uint32_t>(c.kv_heads);
   out.head_dim = static_cast<uint32_t>(c.head_dim);
   out.ffn = static_cast<uint32_t>(c.ffn_dim);
+  if (c.has_experts()) {
+    out.experts = static_cast<uint32_t>(c.experts.count);
+    out.experts_used = static_cast<uint32_t>(c.experts.used);
+    out.expert_ffn = static_cast<uint32_t>(c.experts.ffn_dim);
+    out.shared_ffn = static_cast<uint32_t>(c.experts.shared_ffn_dim);
+  }
   out.vocab = static_cast<uint32_t>(c.vocab_size);
   out.max_positions = static_cast<uint32_t>(c.context_length);
   out.tied_embeddings = c.tied_embeddings;

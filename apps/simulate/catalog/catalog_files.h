@@ -20,7 +20,8 @@ const std::vector<CatalogFile>& catalog_files();
 // Reads a device as tools/fit_devices.py writes it. `origin` stands for the path in messages. kCorrupt.
 Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin);
 
-// Reads a Hugging Face config.json; weights take two bytes an element. kUnsupported: mixtures of experts.
+// Reads a Hugging Face config.json; weights take two bytes an element. kUnsupported: mixtures of
+// experts in some layers only.
 // kCorrupt: no JSON, or a size is missing.
 Result<ModelShape> parse_model(std::string_view text, const std::string& origin);
 

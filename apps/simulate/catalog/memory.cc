@@ -41,7 +41,7 @@ Result<DeviceMemory> memory_of(const ModelShape& model, const DeviceSpec& device
   // The first stage has the embedding, the last one the output layer.
   const double weights =
       (layer * layers + (p.pipeline > 1 ? embedding : embeddings)) / p.tensor * model.weight_element_bytes;
-  const double wide = static_cast<double>((model.gated_mlp ? 3 : 2) * uint64_t{model.ffn}) / p.tensor;
+  const double wide = static_cast<double>((model.gated_mlp ? 3 : 2) * model.active_ffn()) / p.tensor;
   const double activations = kStepRows * 2 * (4.0 * model.hidden + wide) + kSampledRows * 4 * model.vocab;
   const double reserve =
       kDriverShare * static_cast<double>(device.memory_bytes) + kContextBytes + activations;

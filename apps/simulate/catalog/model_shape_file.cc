@@ -42,10 +42,6 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
     const auto it = json.find(key);
     return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
   };
-  if (number(json, {"num_local_experts", "num_experts", "n_routed_experts"}) > 1) {
-    return error(ErrorCode::kUnsupported, "{}: a mixture of experts, which the simulator does not price",
-                 origin);
-  }
   ModelShape out;
   out.name = string_at("name");
   if (out.name.empty()) out.name = string_at("_name_or_path");
@@ -65,16 +61,29 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
   if (out.head_dim == 0 && out.heads > 0) out.head_dim = out.hidden / out.heads;
   out.ffn = number(json, {"intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"});
   if (out.ffn == 0) out.ffn = 4 * out.hidden;
+  out.experts = number(json, {"num_local_experts", "num_experts", "n_routed_experts"});
+  if (out.experts > 0) {
+    if (number(json, {"first_k_dense_replace"}) > 0 ||
+        number(json, {"decoder_sparse_step", "moe_layer_freq"}) > 1) {
+      return error(ErrorCode::kUnsupported,
+                   "{}: experts in some layers only, which the simulator does not price", origin);
+    }
+    out.experts_used = number(json, {"num_experts_per_tok"});
+    out.expert_ffn = number(json, {"moe_intermediate_size", "intermediate_size"});
+    out.shared_ffn = number(json, {"shared_expert_intermediate_size", "shared_intermediate_size"});
+    if (out.shared_ffn == 0) out.shared_ffn = number(json, {"n_shared_experts"}) * out.expert_ffn;
+  }
   out.vocab = number(json, {"vocab_size"});
   out.max_positions = number(json, {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
   out.gated_mlp = has_gate(string_at("model_type"));
   const auto tied = json.find("tie_word_embeddings");
   out.tied_embeddings = tied != json.end() && tied->is_boolean() && tied->get<bool>();
   if (out.layers == 0 || out.hidden == 0 || out.heads == 0 || out.head_dim == 0 || out.vocab == 0 ||
-      out.heads % out.kv_heads != 0) {
+      out.heads % out.kv_heads != 0 ||
+      (out.experts > 0 && (out.expert_ffn == 0 || out.experts_used == 0 || out.experts_used > out.experts))) {
     return error(ErrorCode::kCorrupt,
                  "{}: num_hidden_layers, hidden_size, num_attention_heads or vocab_size is missing, or "
-                 "num_key_value_heads does not divide the heads",
+                 "num_key_value_heads does not divide the heads, or experts have no width or number",
                  origin);
   }
   return out;

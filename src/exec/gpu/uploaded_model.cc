@@ -14,6 +14,9 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
     return error(ErrorCode::kUnsupported,
                  "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);
   }
+  if (spec.has_experts()) {
+    return error(ErrorCode::kUnsupported, "mixtures of experts do not run on a GPU yet");
+  }
   auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);
   KV_RETURN_IF_ERROR(pinned.reserve(16 * kMiB));

@@ -4,6 +4,7 @@
 // holds what tools/fit_devices.py fitted to published profiles. docs/simulator-truth.md has the formulas.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace kvasir {
 
-// A decoder with two linear layers of attention (QKV, O) and two or three of the MLP.
+// A decoder with two linear layers of attention (QKV, O) and two or three of the MLP, or of each expert.
 struct ModelShape {
   std::string name;
   uint32_t layers = 0;
@@ -20,6 +21,11 @@ struct ModelShape {
   uint32_t kv_heads = 0;  // at most `heads`
   uint32_t head_dim = 0;
   uint32_t ffn = 0;  // inner width of the MLP
+  // A mixture of experts in the place of the MLP, in all layers.
+  uint32_t experts = 0;       // 0: none
+  uint32_t experts_used = 0;  // by a row
+  uint32_t expert_ffn = 0;    // inner width of each
+  uint32_t shared_ffn = 0;    // of the expert that all rows pass through; 0: none
   uint32_t vocab = 0;
   uint32_t max_positions = 0;       // tokens of a sequence
   bool gated_mlp = true;            // gate and up, instead of up alone
@@ -27,13 +33,22 @@ struct ModelShape {
   double weight_element_bytes = 2;  // of an element of a weight
   double kv_element_bytes = 2;      // of K and V
 
+  // Inner widths that a row passes through.
+  uint64_t active_ffn() const {
+    return experts > 0 ? uint64_t{experts_used} * expert_ffn + shared_ffn : uint64_t{ffn};
+  }
+  double expert_share() const { return experts > 0 ? static_cast<double>(experts_used) / experts : 0; }
+  // Of a step of so many rows, those of a layer that a row chooses, if each chooses at random.
+  double experts_touched(double rows) const { return experts * (1 - std::pow(1 - expert_share(), rows)); }
+
   uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
   // Without norms and biases, which are below a thousandth, and without tables of learned positions, which
   // are small in all models here.
   uint64_t parameters() const {
     const uint64_t attention = hidden * (2 * q_dim() + 2 * kv_dim());
-    const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * ffn;
+    const uint64_t inner = experts > 0 ? uint64_t{experts} * expert_ffn + shared_ffn : uint64_t{ffn};
+    const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * inner + uint64_t{hidden} * experts;
     return layers * (attention + mlp) + (tied_embeddings ? 1 : 2) * uint64_t{vocab} * hidden;
   }
   uint64_t weight_bytes() const {

@@ -124,7 +124,8 @@ DeviceTimes::Kernel::Kernel(const KernelCoefficients& c)
 
 Status DeviceTimes::check(const ModelShape& model, const DeviceSpec& device, const Parallelism& p) {
   if (model.layers == 0 || model.hidden == 0 || model.heads == 0 || model.kv_heads == 0 ||
-      model.head_dim == 0 || model.ffn == 0 || model.vocab == 0 || model.heads % model.kv_heads != 0) {
+      model.head_dim == 0 || model.active_ffn() == 0 || model.vocab == 0 ||
+      model.heads % model.kv_heads != 0) {
     return error(ErrorCode::kInvalidArgument, "model {}: a size is 0, or kv_heads does not divide heads",
                  model.name);
   }
@@ -191,16 +192,31 @@ double DeviceTimes::layer_linear(double rows) const {
   const double q = heads_ * model_.head_dim, kv = kv_heads_ * model_.head_dim;
   const double ffn = static_cast<double>(model_.ffn) / parallelism_.tensor;
   const double hidden = model_.hidden, factor = device_.layer_factor;
-  return gemm(rows, q + 2 * kv, hidden, factor) + gemm(rows, hidden, q, factor) +
-         gemm(rows, (model_.gated_mlp ? 2 : 1) * ffn, hidden, factor) + gemm(rows, hidden, ffn, factor);
+  const double attention = gemm(rows, q + 2 * kv, hidden, factor) + gemm(rows, hidden, q, factor);
+  const double wide = model_.gated_mlp ? 2 : 1;
+  const auto mlp = [&](double m, double inner) {
+    return gemm(m, wide * inner, hidden, factor) + gemm(m, hidden, inner, factor);
+  };
+  if (model_.experts == 0) return attention + mlp(rows, ffn);
+  // The products of the experts that are touched are one kernel each for gate and up, and for down, which
+  // works on their rows expert by expert.
+  const double touched = std::max(1.0, model_.experts_touched(rows));
+  const double inner = static_cast<double>(model_.expert_ffn) / parallelism_.tensor;
+  const double one = mlp(std::max(1.0, rows * model_.experts_used / touched), inner);
+  const double launches = 2 * gemm_.launch_s;
+  double seconds =
+      attention + gemm(rows, model_.experts, hidden, factor) + launches + touched * (one - launches);
+  if (model_.shared_ffn > 0)
+    seconds += mlp(rows, static_cast<double>(model_.shared_ffn) / parallelism_.tensor);
+  return seconds;
 }
 
 double DeviceTimes::layer_elementwise(double rows) const {
   // Two norms read and write a row, two additions read two and write one; rotation reads and writes Q and K;
-  // the activation reads gate and up, and writes one.
-  const double ffn = static_cast<double>(model_.ffn) / parallelism_.tensor;
-  const double width =
-      10.0 * model_.hidden + 2 * (heads_ + kv_heads_) * model_.head_dim + (model_.gated_mlp ? 3 : 2) * ffn;
+  // the activation reads gate and up, and writes one. What experts give is read once more, to add it up.
+  const double ffn = static_cast<double>(model_.active_ffn()) / parallelism_.tensor;
+  const double width = (10.0 + model_.experts_used) * model_.hidden +
+                       2 * (heads_ + kv_heads_) * model_.head_dim + (model_.gated_mlp ? 3 : 2) * ffn;
   const double bytes = kActivationBytes * rows * width;
   return elementwise_kernel_.launch_s +
          bytes / std::exp2(elementwise_kernel_.byte_rate.front().at(std::log2(bytes)));

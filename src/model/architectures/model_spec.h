@@ -136,6 +136,10 @@ struct ModelSpec {
   bool has_experts() const {
     return std::any_of(layer_specs.begin(), layer_specs.end(), [](const LayerSpec& l) { return l.experts; });
   }
+  // Of a layer's experts those that a row passes through.
+  double expert_share() const {
+    return has_experts() ? static_cast<double>(experts.used) / static_cast<double>(experts.count) : 0;
+  }
   // Bytes of one token in one layer of a K plane (V is as large).
   uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
     return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));

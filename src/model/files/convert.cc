@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <system_error>
 
 #include "model/architectures/architecture.h"
 #include "model/files/gguf_assembler.h"
 #include "model/files/gguf_writer.h"
+#include "model/files/layer_name.h"
 #include "model/files/pair_order.h"
 #include "model/quantize/quantize_rows.h"
 #include "model/tokenizers/tokenizer_gguf.h"
@@ -34,6 +37,13 @@ class Converter {
   Status plan_order(const Gguf& metadata);
   Status plan_tensors();
   Status write(size_t index, const GgufSink& sink) const;
+  Status write_rows(const GgufTensor& from, const GgufTensorInfo& to, const GgufSink& sink) const;
+  // The number of a tensor that is one expert's matrix, of `stack`, which has all of them.
+  struct Expert {
+    int64_t number = 0;
+    std::string stack;
+  };
+  static std::optional<Expert> expert_of(std::string_view name);
   Status go_on() const;
   const std::vector<int64_t>& order_of(std::string_view name) const;
 
@@ -44,7 +54,23 @@ class Converter {
   std::vector<int64_t> q_order_, k_order_;  // empty: rows stay where they are
   const std::vector<int64_t> as_it_is_;
   std::vector<GgufTensorInfo> tensors_;
+  std::vector<std::vector<const GgufTensor*>> sources_;  // of each; several: of the experts, by number
+  std::map<std::string, size_t, std::less<>> stacks_;    // which of them has the experts, by name
 };
+
+// Folders, and old files, have a tensor for each expert: "blk.3.ffn_up.12.weight" goes to
+// "blk.3.ffn_up_exps.weight".
+std::optional<Converter::Expert> Converter::expert_of(std::string_view name) {
+  const auto block = parse_layer_name(name);
+  if (!block) return std::nullopt;
+  for (const std::string_view role : {"ffn_gate", "ffn_up", "ffn_down"}) {
+    const auto numbered = parse_layer_name(block->rest, fmt::format("{}.", role));
+    if (!numbered || numbered->rest != "weight") continue;
+    return Expert{static_cast<int64_t>(numbered->layer),
+                  fmt::format("blk.{}.{}_exps.weight", block->layer, role)};
+  }
+  return std::nullopt;
+}
 
 Result<Gguf> Converter::metadata() const {
   const Gguf& from = model_.gguf();
@@ -101,6 +127,11 @@ Status Converter::plan_tensors() {
                    "{}: the tensor {} holds Q, K and V, whose order cannot be changed", from.origin(),
                    gguf_quoted(t.name));
     }
+    const std::optional<Expert> expert = expert_of(t.name);
+    if (expert && stacks_.contains(expert->stack)) {
+      sources_[stacks_[expert->stack]][static_cast<size_t>(expert->number)] = &t;
+      continue;
+    }
     const std::string_view wanted =
         type_in_recipe(recipe_, model_.spec(), t.name, t.dimensions, t.shape[0], t.type->name);
     const GgufTensorType* type = t.type;
@@ -114,15 +145,28 @@ Status Converter::plan_tensors() {
       }
       for (uint32_t id = 0; (type = gguf_tensor_type(id)) == nullptr || type->name != wanted;) ++id;
     }
+    if (expert) {
+      const auto count = static_cast<size_t>(model_.spec().experts.count);
+      const auto& place = *stacks_.emplace(expert->stack, tensors_.size()).first;
+      tensors_.push_back({place.first, type, 3, {t.shape[0], t.shape[1], count, 1}});
+      sources_.emplace_back(count)[static_cast<size_t>(expert->number)] = &t;
+      continue;
+    }
     tensors_.push_back({t.name, type, t.dimensions, t.shape});
+    sources_.push_back({&t});
   }
   return {};
 }
 
 Status Converter::write(size_t index, const GgufSink& sink) const {
-  KV_RETURN_IF_ERROR(go_on());
-  const GgufTensor& from = model_.gguf().tensors()[index];
-  const GgufTensorInfo& to = tensors_[index];
+  for (const GgufTensor* from : sources_[index]) {
+    KV_RETURN_IF_ERROR(go_on());
+    KV_RETURN_IF_ERROR(write_rows(*from, tensors_[index], sink));
+  }
+  return {};
+}
+
+Status Converter::write_rows(const GgufTensor& from, const GgufTensorInfo& to, const GgufSink& sink) const {
   std::vector<int64_t> order = order_of(from.name);
   if (to.type == from.type && order.empty()) return sink(from.data);
   KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(model_.gguf(), from));

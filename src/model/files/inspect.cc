@@ -78,6 +78,19 @@ std::string_view activation_name(const ModelSpec& c) {
   return "";
 }
 
+// "4 of 16 of 96, in 2 of 3 layers, by sigmoid, from 2 of 4 groups, and a shared one of 192".
+std::string describe_experts(const ModelSpec& c) {
+  const ExpertSpec& e = c.experts;
+  std::string out = fmt::format("{} of {} of {}", e.used, e.count, e.ffn_dim);
+  const auto layers =
+      std::count_if(c.layer_specs.begin(), c.layer_specs.end(), [](const LayerSpec& l) { return l.experts; });
+  if (layers != c.layers) out += fmt::format(", in {} of {} layers", layers, c.layers);
+  if (e.gating == Gating::kSigmoid) out += ", by sigmoid";
+  if (e.groups > 1) out += fmt::format(", from {} of {} groups", e.groups_used, e.groups);
+  if (e.shared_ffn_dim > 0) out += fmt::format(", and a shared one of {}", e.shared_ffn_dim);
+  return out;
+}
+
 // What multiplies or bounds values, where a model has that.
 void add_factors(std::string& out, const ModelSpec& c) {
   std::string text;
@@ -97,6 +110,7 @@ void add_shape(std::string& out, const ModelFile& model) {
   const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
   add_line(out, "layers", "{}", c.layers);
   add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
+  if (c.has_experts()) add_line(out, "experts", "{}", describe_experts(c));
   add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}", c.heads, c.kv_heads,
            c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases");
   add_line(out, "context", "{} tokens", c.context_length);

@@ -65,6 +65,19 @@ WeightType type_of_down(WeightType type, int32_t layers, int32_t layer) {
   }
 }
 
+bool has_five_bits_of_eight_experts(WeightType type) {
+  switch (type) {
+    case WeightType::kQ2K:
+    case WeightType::kQ3K:
+    case WeightType::kQ4K:
+    case WeightType::kIq4Nl:
+    case WeightType::kIq4Xs:
+      return true;
+    default:
+      return false;
+  }
+}
+
 WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view name, bool whole_blocks) {
   if (!ops::is_quantized(type)) return type;
   const auto parsed = parse_layer_name(name);
@@ -73,8 +86,14 @@ WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view n
   if (name == "output.weight" || (spec.tied_embeddings && name == "token_embd.weight")) {
     return type == WeightType::kQ8_0 || !whole_blocks ? WeightType::kQ8_0 : WeightType::kQ6K;
   }
+  // Of mixtures of eight experts the other matrices are a small part.
+  if (spec.experts.count == 8) {
+    if (is(".attn_v.weight") || is(".attn_k.weight")) return WeightType::kQ8_0;
+    if (is(".attn_output.weight") && has_five_bits_of_eight_experts(type)) return WeightType::kQ5K;
+  }
   if (is(".attn_v.weight") || is(".attn_qkv.weight")) return type_of_values(type, spec, layer);
-  if (is(".ffn_down.weight")) return type_of_down(type, spec.layers, layer);
+  // Of experts, too.
+  if (parsed && parsed->rest.starts_with("ffn_down")) return type_of_down(type, spec.layers, layer);
   if (is(".attn_output.weight") && type == WeightType::kQ2K) return WeightType::kQ3K;
   if (is(".attn_output.weight") && type == WeightType::kQ3K) return WeightType::kQ4K;
   return type;

@@ -35,19 +35,20 @@ FitError summary_of(std::vector<double> errors) {
   return out;
 }
 
-StepTerms terms_of(const StepWork& work, double knee_rows) {
+StepTerms terms_of(const StepWork& work, const CostModel& costs) {
   return {1,
           work.prefill_rows,
           work.prefill_pairs,
           work.decode_rows,
           work.decode_context,
           work.projected_tokens,
-          knee_rows > 0 ? work.rows_above(knee_rows) : 0};
+          costs.knee_rows > 0 ? work.rows_above(costs.knee_rows) : 0,
+          costs.experts_read(work.prefill_rows + work.decode_rows)};
 }
 
 StepTerms coefficients_of(const CostModel& c) {
-  return {c.step_s,    c.prefill_row_s,     c.pair_s,      c.decode_row_s,
-          c.context_s, c.projected_token_s, c.above_knee_s};
+  return {c.step_s,    c.prefill_row_s,     c.pair_s,       c.decode_row_s,
+          c.context_s, c.projected_token_s, c.above_knee_s, c.experts_s};
 }
 
 void set_coefficients(CostModel& c, const StepTerms& values) {
@@ -58,6 +59,7 @@ void set_coefficients(CostModel& c, const StepTerms& values) {
   c.context_s = values[4];
   c.projected_token_s = values[5];
   c.above_knee_s = values[6];
+  c.experts_s = values[7];
 }
 
 namespace {
@@ -69,10 +71,11 @@ struct Fit {
 
 Fit fit_with(std::span<const StepObservation> observations, const CostModel& others, double knee_rows) {
   NormalEquations<kStepTerms> equations;
-  for (const StepObservation& o : observations) {
-    if (usable(o)) equations.add(terms_of(o.work, knee_rows), o.seconds, 1 / (o.seconds * o.seconds));
-  }
   Fit out{others};
+  out.costs.knee_rows = knee_rows;
+  for (const StepObservation& o : observations) {
+    if (usable(o)) equations.add(terms_of(o.work, out.costs), o.seconds, 1 / (o.seconds * o.seconds));
+  }
   set_coefficients(out.costs, equations.solve());
   out.costs.knee_rows = out.costs.above_knee_s > 0 ? knee_rows : 0;
   double seen = 0;

@@ -14,11 +14,12 @@
 namespace kvasir {
 
 // The terms of a step's time, in the order of CostModel's coefficients: 1, prefill_rows, prefill_pairs,
-// decode_rows, decode_context, projected_tokens, and the rows above the knee (0 without one).
-constexpr size_t kStepTerms = 7;
+// decode_rows, decode_context, projected_tokens, the rows above the knee (0 without one), and the share of
+// the experts that is read (0 without experts).
+constexpr size_t kStepTerms = 8;
 using StepTerms = std::array<double, kStepTerms>;
-// knee_rows: 0 for none.
-StepTerms terms_of(const StepWork& work, double knee_rows);
+// Of `costs` only knee_rows (0: none) and expert_share count.
+StepTerms terms_of(const StepWork& work, const CostModel& costs);
 StepTerms coefficients_of(const CostModel& costs);
 void set_coefficients(CostModel& costs, const StepTerms& coefficients);
 
@@ -41,9 +42,9 @@ struct FitError {
 
 FitError summary_of(std::vector<double> errors);
 
-// Sets the step coefficients of `costs` to the best fit, and keeps its other fields. Observations without
-// work or time are ignored. Coefficients without observations become 0. There is a knee, the best of a few,
-// where that saves a fifth of the squared relative errors.
+// Sets the step coefficients of `costs` to the best fit, and keeps its other fields, such as expert_share.
+// Observations without work or time are ignored. Coefficients without observations become 0. There is a knee,
+// the best of a few, where that saves a fifth of the squared relative errors.
 FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs);
 FitError fit_link(std::span<const TransferObservation> observations, LinkCost& cost);
 

@@ -32,7 +32,7 @@ bool CostLearner::observe(const StepWork& work, double seconds) {
     taken = capped(believed, seconds);
   }
   seen_.scale(1 - 1 / options_.memory_steps);
-  StepTerms row = terms_of(work, prior_.knee_rows);
+  StepTerms row = terms_of(work, prior_);
   for (double& term : row) term /= seconds;
   seen_.add(row, taken / seconds);
   longest_s_ = std::max(longest_s_, seconds);
@@ -55,9 +55,11 @@ void CostLearner::refit() {
     all.add(row, 1, options_.prior_weight);
   }
   if (!prior_.known()) {
-    StepTerms row{};
-    row[0] = 1 / longest_s_;
-    all.add(row, 0, kRowsFirst);
+    for (const size_t of_a_step : {size_t{0}, kStepTerms - 1}) {  // weights, and experts
+      StepTerms row{};
+      row[of_a_step] = 1 / longest_s_;
+      all.add(row, 0, kRowsFirst);
+    }
   }
   set_coefficients(model_, all.solve());
 }

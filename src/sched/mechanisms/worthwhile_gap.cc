@@ -26,14 +26,16 @@ double value_of_gap(std::span<const GapClass> kept, double all_worth, double wat
   const double margin = margins.priced(kAnyRows, costs.step_s / sum.gap_s, steps);
   // Rows of a step for each of its decodes, and what is left of the gap: below the knee and above.
   const double rows = 1 + prompt / steps;
-  const double left_s = sum.gap_s / margin - costs.step_s;
+  // Of experts all are believed to be read.
+  const double weights_s = costs.step_s + costs.experts_s;
+  const double left_s = sum.gap_s / margin - weights_s;
   const double above_s = costs.above_knee_s * costs.knee_rows;
   const double by_time = std::min(left_s / std::max(row_s, 1e-12),
                                   (left_s + above_s) / std::max(row_s + costs.above_knee_s * rows, 1e-12));
   const double batch = std::min({by_time, limits.tokens / std::max(context, 1.0), limits.max_num_seqs});
   if (batch < 1) return 0;
   const double step_s =
-      costs.step_s + batch * row_s + costs.above_knee_s * std::max(0.0, batch * rows - costs.knee_rows);
+      weights_s + batch * row_s + costs.above_knee_s * std::max(0.0, batch * rows - costs.knee_rows);
   const double tokens_per_s = batch / step_s;
   return sum.worth / all_worth * std::min(1.0, tokens_per_s * watched_s / sum.output_tokens);
 }
