@@ -24,8 +24,8 @@ TEST(CatalogTest, HasTheDevicesAndModelsThatThePapersUse) {
   EXPECT_EQ(fmt::format("{}", fmt::join(device_names(), " ")),
             "a100-40g a100-80g a100-80g-pcie h100 h200 l20 l20-pcie-pair l20-pcie-ring l40s");
   EXPECT_EQ(fmt::format("{}", fmt::join(model_names(), " ")),
-            "codellama-34b llama-2-13b llama-2-70b llama-2-7b llama-3-8b llama-3.1-70b opt-13b opt-175b "
-            "opt-30b opt-66b "
+            "codellama-34b llama-2-13b llama-2-70b llama-2-7b llama-3-8b llama-3.1-70b mixtral-8x7b opt-13b "
+            "opt-175b opt-30b opt-66b qwen3-30b-a3b "
             "smollm2-135m yi-34b-200k yi-6b");
   EXPECT_EQ(fmt::format("{}", fmt::join(overhead_names(), " ")), "eager kvasir none python");
 }

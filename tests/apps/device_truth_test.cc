@@ -65,8 +65,19 @@ TEST_P(DeviceTruthTest, EveryModelOverEveryNumberOfCardsIsFiniteAndPositive) {
   }
 }
 
+// A row reads 2 of Mixtral's 8 experts, 64 rows read all: 84 MB of attention and 705 or 2,819 MB of experts
+// in a layer, so 0.27 of the bytes.
+TEST_P(DeviceTruthTest, AStepReadsTheExpertsThatItsRowsChoose) {
+  const DeviceTimes t = times("mixtral-8x7b", GetParam(), {1, 1});
+  EXPECT_NEAR(t.model().experts_touched(1), 2, 1e-12);
+  EXPECT_NEAR(t.model().experts_touched(2), 3.5, 1e-12);
+  const double share = t.parts(decode(1, 100)).linear / t.parts(decode(64, 6400)).linear;
+  EXPECT_GT(share, 0.2);
+  EXPECT_LT(share, 0.4);
+}
+
 TEST_P(DeviceTruthTest, MoreWorkNeverTakesLess) {
-  for (const char* name : {"opt-13b", "llama-3-8b", "yi-34b-200k"}) {
+  for (const char* name : {"opt-13b", "llama-3-8b", "yi-34b-200k", "mixtral-8x7b", "qwen3-30b-a3b"}) {
     for (const uint32_t tensor : {1, 2, 4}) {
       const DeviceTimes t = times(name, GetParam(), {tensor, 1});
       for (const double fixed : {0.0, 512.0, 8192.0, 65536.0}) {

@@ -257,6 +257,24 @@ TEST(Recipe, OneTensorOfQKAndVHasTheTypesOfV) {
   EXPECT_EQ(by_layer("iq4_xs", spec_of(6, 8, false), "attn_qkv"), "555555");
 }
 
+// Of experts, in one tensor or one each, and of the shared one; of eight experts the rest is a small part.
+TEST(Recipe, ExpertsHaveTheTypesOfTheFeedForward) {
+  ModelSpec spec = spec_of(6, 4, false);
+  spec.experts.count = 16;
+  for (const char* role : {"ffn_down_exps", "ffn_down.11", "ffn_down_shexp"}) {
+    EXPECT_EQ(by_layer("q4_k_m", spec, role), "446446") << role;
+  }
+  EXPECT_EQ(by_layer("q4_k_m", spec, "ffn_up_exps"), "444444");
+  EXPECT_EQ(by_layer("q4_k_m", spec, "attn_k"), "444444");
+  spec.experts.count = 8;
+  EXPECT_EQ(by_layer("q4_k_m", spec, "ffn_down_exps"), "446446");
+  EXPECT_EQ(by_layer("q4_k_m", spec, "attn_k"), "QQQQQQ") << "Q8_0";
+  EXPECT_EQ(by_layer("q4_k_m", spec, "attn_v"), "QQQQQQ");
+  EXPECT_EQ(by_layer("q4_k_m", spec, "attn_output"), "555555");
+  EXPECT_EQ(by_layer("q5_k_m", spec, "attn_output"), "555555");
+  EXPECT_EQ(by_layer("q6_k", spec, "attn_output"), "666666");
+}
+
 // Llama 2 and 3 of 70 billion parameters, and Qwen 2 of 72.
 TEST(Recipe, ModelsOf80LayersHaveMoreBitsInV) {
   ModelSpec llama = spec_of(80, 16, false), qwen = spec_of(80, 2, false), other = spec_of(80, 16, false);
@@ -319,6 +337,8 @@ TEST(Recipe, VectorsTablesAndRoutersAreNotQuantised) {
   EXPECT_EQ(type("blk.0.attn_q.bias", 1, "F16"), "F32");
   EXPECT_EQ(type("position_embd.weight", 2, "F16"), "F32");
   EXPECT_EQ(type("blk.0.ffn_gate_inp.weight", 2, "F32"), "F32");
+  EXPECT_EQ(type("blk.0.ffn_gate_inp_shexp.weight", 2, "BF16"), "F32");
+  EXPECT_EQ(type("blk.0.exp_probs_b.bias", 1, "F32"), "F32");
   EXPECT_EQ(type("rope_freqs.weight", 1, "F32"), "F32");
 }
 
