@@ -418,7 +418,8 @@ TEST(ModelFile, DescribesWhatAnArchitectureHas) {
     ASSERT_TRUE(model.ok()) << model.status().message();
     const std::string text = describe_model(**model);
     const auto parts = wanted.find(shape.architecture);
-    if (parts == wanted.end()) continue;
+    const bool mixtral = shape.architecture == "llama" && shape.experts > 0;
+    if (parts == wanted.end() || mixtral) continue;
     for (const std::string& part : parts->second) EXPECT_THAT(text, HasSubstr(part));
   }
 }

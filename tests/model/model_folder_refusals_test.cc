@@ -33,7 +33,8 @@ TEST(ModelFolder, NamesAFieldThatItDoesNotCompute) {
       {"opt", R"("activation_function":"gelu")", "'activation_function' is \"gelu\""},
       {"llama", R"("hidden_act":"gelu")", "'hidden_act' is \"gelu\""},
       {"gemma2", R"("hidden_activation":"gelu")", "'hidden_activation' is \"gelu\""},
-      {"llama", R"("model_type":"mixtral")", "the model_type 'mixtral' is not supported; use one of gemma2"},
+      {"llama", R"("model_type":"gpt_oss")",
+       "the model_type 'gpt_oss' is not supported; use one of dots1, gemma2"},
   };
   for (const auto& [architecture, fields, part] : cases) expect_field_refused(architecture, fields, part);
 }

@@ -88,8 +88,11 @@ TEST(ModelSpec, SeesUntiedEmbeddingsAndRopeFactors) {
 
 TEST(ModelSpec, NamesAnotherArchitecture) {
   GgufBuilder b = tiny_header();
-  b.set_string("general.architecture", "rwkv7");
-  expect_refused(b, ErrorCode::kUnsupported, "'rwkv7' is not supported; use one of gemma2, gemma3");
+  for (const char* name : {"rwkv7", "gpt-oss", "deepseek2"}) {
+    b.set_string("general.architecture", name);
+    expect_refused(b, ErrorCode::kUnsupported,
+                   fmt::format("'{}' is not supported; use one of dots1, gemma2, gemma3", name));
+  }
   b.remove("general.architecture");
   expect_refused(b, ErrorCode::kNotFound, "general.architecture");
 }
