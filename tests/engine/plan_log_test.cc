@@ -85,6 +85,8 @@ TEST(PlanLog, APolicyThatDecidesOnceReplays) {
   config.costs.projected_token_s = 2e-9;
   config.costs.knee_rows = 8;
   config.costs.above_knee_s = 1e-6;
+  config.costs.expert_share = 0.25;
+  config.costs.experts_s = 2e-3;
   config.costs.links[0][1] = config.costs.links[1][0] = {1e-6, 1e-10};  // two layer groups of four
   config.log = log.get();
   const TortureOutcome run = torture(config);
