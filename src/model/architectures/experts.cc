@@ -1,6 +1,6 @@
 // Mixtures of experts whose attention is that of a model without them: Qwen 2 and 3, OLMoE (the norms of
-// OLMo 2's Q and K, before attention and feed-forward those of Llama), and dots.llm1, whose experts are chosen
-// as in DeepSeek-V3. Mixtral and Granite are in llama.cc.
+// OLMo 2's Q and K, before attention and feed-forward those of Llama), and dots.llm1, whose experts are
+// chosen as in DeepSeek-V3. Mixtral and Granite are in llama.cc.
 #include "model/architectures/spec_reader.h"
 
 namespace kvasir {
