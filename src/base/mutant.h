@@ -83,6 +83,7 @@ enum class Mutant {
   kStaleX,             // X counts as current though its block has grown since
   kCorruptKept,        // a copy stays though other bytes were read than had been written
   kLostCellKept,       // a copy stays though the peer that had it is gone
+  kPeerPrefixShifted,  // blocks that come from a peer are taken for their neighbours
   kOlderRobbed,        // lent memory is called back from older requests, too
   kRemoteFillSkipped,  // a peer attends to cells that are still on their way to it
   kStaleReplyMerged,   // a peer's late reply counts for any query that waits for a reply of its size

@@ -1,15 +1,20 @@
 // KV cells that an instance and its peers lend each other: the interface of the engine.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "contract/ids.h"
 
 namespace kvasir {
+
+// What a block's tokens and all before it are, as BlockHash has it.
+using PrefixHash = std::array<uint64_t, 2>;
 
 // The KV frames that an instance can lend. Used by the engine's thread.
 class LendableCells {
@@ -28,12 +33,38 @@ class LendableCells {
   // Frames that are unused now, and all frames.
   virtual uint32_t free_cells() const = 0;
   virtual uint32_t total_cells() const = 0;
+
+  // Cached blocks that peers may read: as many of the chain's first ones as are here. Their frames, block by
+  // block and in a block group by group, keep their bytes until hide_prefix().
+  struct Prefix {
+    uint64_t id = 0;  // 0: there are none
+    std::vector<Frame> frames;
+    uint32_t blocks = 0;
+  };
+  virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
+  virtual void hide_prefix(uint64_t) {}
 };
 
 // Memory that a request waits for. The request that arrived first goes first, on whichever instance it is.
 struct MemoryClaim {
   uint32_t cells = 0;       // 0: no request waits
   Nanos since = INT64_MIN;  // arrival of the request, by this instance's clock
+};
+
+// Blocks of a prompt that this instance lacks, in order, and that peers may have.
+struct PrefixQuestion {
+  uint64_t id = 0;  // the engine's; never used twice
+  std::vector<PrefixHash> chain;
+  PrefixHash beginning{};  // of the prompt's first block, of which prompts that share anything have the same
+  Nanos until = 0;         // an answer is of no use later
+};
+// The cells of the first blocks of the chain, block by block and in a block group by group, which can be read
+// like borrowed cells (PeerMemory::read()) until PrefixQuestion::id is in LendingRequest::prefixes_done.
+// Their numbers are above those of borrowed cells. They may be lost at any moment: then reads fail.
+struct PrefixAnswer {
+  uint64_t id = 0;
+  std::vector<uint32_t> cells;  // none: no peer has any
+  std::string peer;             // whose they are
 };
 
 // What the engine requests in a turn. Borrowed cells are numbered from 0. A number may be granted again after
@@ -55,6 +86,9 @@ struct LendingRequest {
   Nanos hold = 0;
   // Arrival of the oldest request that may need the borrowed cells; INT64_MAX: there is none.
   Nanos needed_since = INT64_MAX;
+  std::vector<PrefixQuestion> prefixes_wanted;
+  // Questions whose answer is of no use any more, also before it comes.
+  std::vector<uint64_t> prefixes_done;
 };
 
 // What has happened since the previous turn.
@@ -70,6 +104,7 @@ struct LendingEvents {
   // The cells that the oldest waiting request of a peer still needs and that this instance may lend, and its
   // arrival: requests that arrived here later go behind it. Reported in every turn.
   MemoryClaim awaited = {0, INT64_MAX};
+  std::vector<PrefixAnswer> prefixes_found;  // one for each question that is not done
 };
 
 // Used by the engine's thread, except set_wake().

@@ -50,6 +50,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
            options.cache.tells_events);
   KV_CHECK(lending || options.cache.borrowable_cells() == 0, "there are no peers to borrow {} cells from",
            options.cache.borrowable_cells());
+  KV_CHECK(
+      options.peer_prefixes == PeerPrefixUse::kNever || (lending && link && options.cache.prefix_cells > 0),
+      "prefixes of {} cells of peers, without peers or a link", options.cache.prefix_cells);
   if (link_) {
     observe_link();
     link_->set_wake([this] { inbox_.wake(); });
@@ -118,7 +121,8 @@ std::vector<DiskEntry> Engine::save_prefixes(Nanos patience) {
 void Engine::run() {
   const auto timeout = [this]() -> std::optional<Nanos> {
     if (!loop_->has_work()) return std::nullopt;
-    return loop_->waits() ? kLongestSleep : 0;
+    if (!loop_->waits()) return 0;
+    return std::clamp<Nanos>(loop_->due() - clock_.now(), 0, kLongestSleep);
   };
   while (inbox_.wait(timeout())) {
     last_sign_ = clock_.now();

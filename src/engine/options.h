@@ -12,6 +12,14 @@ namespace kvasir {
 
 class MapSink;
 
+// Whether blocks of prompts are copied from peers that have them (engine/peer_prefixes.h). Needs
+// CacheOptions::prefix_cells.
+enum class PeerPrefixUse : uint8_t {
+  kNever,
+  kByCost,  // where that is believed to be faster than computing them
+  kAlways,  // whatever a peer has
+};
+
 struct EngineOptions {
   CacheOptions cache;
   PlanLimits limits;
@@ -38,6 +46,8 @@ struct EngineOptions {
   // all peers together lend too little for it. Meanwhile it returns grants that are too small, so that other
   // instances' requests can use them, and asks again.
   Nanos borrow_timeout = 120 * kNanosPerSecond;
+
+  PeerPrefixUse peer_prefixes = PeerPrefixUse::kNever;
 
   // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.
   // Needs CacheOptions::tells_events. Null: no events are made.

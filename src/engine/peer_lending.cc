@@ -17,7 +17,7 @@ namespace {
 // lent: what is borrowed is never lent on.
 class OwnCells final : public LendableCells {
  public:
-  explicit OwnCells(KvCache& cache) : cache_(cache) {}
+  OwnCells(KvCache& cache, EngineMetrics::Peers& metrics) : cache_(cache), metrics_(metrics) {}
 
   std::vector<Frame> take(uint32_t cells) override {
     if (free_cells() < cells) return {};
@@ -49,16 +49,31 @@ class OwnCells final : public LendableCells {
     return all(Tier::kHost) + all(Tier::kDevice);
   }
 
+  Prefix show_prefix(std::span<const PrefixHash> chain) override {
+    std::vector<BlockHash> hashes;
+    hashes.reserve(chain.size());
+    for (const PrefixHash& hash : chain) hashes.push_back({hash});
+    const KvCache::ShownPrefix shown = cache_.show_prefix(hashes);
+    Prefix out{raw(shown.id), {}, 0};
+    for (const KvCache::Frame& f : shown.frames) out.frames.push_back({f.tier, f.at});
+    out.blocks = static_cast<uint32_t>(shown.frames.size()) / cache_.geometry().groups();
+    metrics_.prefix_shown += uint64_t{out.blocks} * cache_.geometry().block_tokens;
+    return out;
+  }
+  void hide_prefix(uint64_t id) override { cache_.hide_prefix(TransferId{id}); }
+
  private:
   bool lends(Tier tier) const { return tier == Tier::kDevice || cache_.options().borrowed_bytes == 0; }
 
   KvCache& cache_;
+  EngineMetrics::Peers& metrics_;
 };
 
 }  // namespace
 
 PeerLending::PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache,
-                         View& view, LiveRequests& requests, EngineMetrics::Peers& metrics)
+                         View& view, LiveRequests& requests, EngineMetrics::Peers& metrics,
+                         PeerPrefixes* prefixes)
     : patience_(options.borrow_patience),
       timeout_(options.borrow_timeout),
       lending_(lending),
@@ -67,7 +82,8 @@ PeerLending::PeerLending(const EngineOptions& options, Lending& lending, const C
       view_(view),
       peers_(view.peers),
       requests_(requests),
-      metrics_(metrics) {
+      metrics_(metrics),
+      prefixes_(prefixes) {
   metrics_.present = true;
 }
 
@@ -79,7 +95,7 @@ void PeerLending::turn() {
     own_ = missing_ = {};
     give_back_empty(cache_.borrowed_cells());
   }
-  OwnCells own(cache_);
+  OwnCells own(cache_, metrics_);
   const LendingEvents events = lending_.turn(next_request(), own);
   const Nanos now = clock_.now();
   if (ask_again_at_ > 0 && (now >= ask_again_at_ || view_.waiting.empty())) {
@@ -87,6 +103,7 @@ void PeerLending::turn() {
     refused_since_ = 0;
   }
   take_in(events);
+  if (prefixes_) prefixes_->take_in(events.prefixes_found);
   note_answers(events, now);
   show(events, now);
   count(events);
@@ -104,6 +121,7 @@ LendingRequest PeerLending::next_request() {
   if (!view_.waiting.empty()) request.needed_since = view_.waiting.front().arrival;
   for (const SeqView& seq : view_.running) request.needed_since = std::min(request.needed_since, seq.arrival);
   peers_.asked += request.borrow;
+  if (prefixes_) prefixes_->add_to(request);
   return request;
 }
 

@@ -16,6 +16,7 @@
 #include "engine/live_requests.h"
 #include "engine/metrics.h"
 #include "engine/options.h"
+#include "engine/peer_prefixes.h"
 
 namespace kvasir {
 
@@ -24,8 +25,9 @@ namespace kvasir {
 class PeerLending {
  public:
   // The arguments outlive it.
+  // prefixes: null: none are copied.
   PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache, View& view,
-              LiveRequests& requests, EngineMetrics::Peers& metrics);
+              LiveRequests& requests, EngineMetrics::Peers& metrics, PeerPrefixes* prefixes = nullptr);
 
   // Before each plan. Sequences may lose copies in lost memory: see KvCache::take_cut_back().
   void turn();
@@ -60,6 +62,7 @@ class PeerLending {
   PeersView& peers_;  // view_.peers
   LiveRequests& requests_;
   EngineMetrics::Peers& metrics_;
+  PeerPrefixes* const prefixes_;
 
   // For the next turn; see LendingRequest.
   uint32_t borrow_ = 0;

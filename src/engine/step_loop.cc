@@ -41,7 +41,15 @@ StepLoop::StepLoop(const Parts& parts, const Past& past)
       stall_(options_.max_decode_stall),
       next_step_(past.steps + 1),
       tells_all_(past.steps > 0) {
-  if (lending_) peers_.emplace(options_, *lending_, clock_, cache_, view_, requests_, metrics_.peers);
+  if (lending_ && options_.peer_prefixes != PeerPrefixUse::kNever) {
+    prefixes_.emplace(PeerPrefixes::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, *link_,
+                                          metrics_.peers});
+    beliefs_.show_costs(nullptr);  // it asks before the first plan
+  }
+  if (lending_) {
+    peers_.emplace(options_, *lending_, clock_, cache_, view_, requests_, metrics_.peers,
+                   prefixes_ ? &*prefixes_ : nullptr);
+  }
   recorder_.update_gauges();
 }
 
@@ -125,7 +133,8 @@ bool StepLoop::executor_full() const {
 }
 
 bool StepLoop::waits_for_others() const {
-  return cache_.transfers_in_flight() > 0 || (peers_ && peers_->expects_something());
+  return cache_.transfers_in_flight() > 0 || (peers_ && peers_->expects_something()) ||
+         (prefixes_ && prefixes_->holds());
 }
 
 // The only place where the cache learns of arrivals, cancellations and the ends of transfers.
@@ -140,11 +149,14 @@ void StepLoop::drain_inbox() {
   if (!peers_) return;
   peers_->turn();
   lifecycle_.cut_back(in_flight_);
+  if (prefixes_) prefixes_->update();
 }
 
 void StepLoop::take_in() {
   while (in_hand_.arrived < in_hand_.arrivals.size()) {
+    const SeqId seq = in_hand_.arrivals[in_hand_.arrived].seq;
     lifecycle_.arrive(std::move(in_hand_.arrivals[in_hand_.arrived++]));
+    if (prefixes_) prefixes_->arrived(seq);
   }
   for (auto [id, reason] : in_hand_.cancels) {
     if (LiveRequest* live = requests_.find(id)) lifecycle_.end(*live, reason);

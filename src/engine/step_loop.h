@@ -31,6 +31,7 @@
 #include "engine/metrics_recorder.h"
 #include "engine/options.h"
 #include "engine/peer_lending.h"
+#include "engine/peer_prefixes.h"
 #include "engine/plan_log.h"
 #include "engine/request.h"
 #include "engine/request_lifecycle.h"
@@ -72,6 +73,8 @@ class StepLoop {
   bool has_work() const { return !requests_.empty() || !in_flight_.empty(); }
   // The last turn did nothing but wait for transfers or peers.
   bool waits() const { return idle_; }
+  // When a turn is due then, even if nothing happens; INT64_MAX: never.
+  Nanos due() const { return prefixes_ ? prefixes_->next_deadline() : INT64_MAX; }
 
   // Waits for the steps in flight, and ends all requests with kAbort.
   void finish();
@@ -128,7 +131,8 @@ class StepLoop {
   MapWatch map_;
   FairGate gate_;
   RequestLifecycle lifecycle_;
-  std::optional<PeerLending> peers_;  // where there is a Lending
+  std::optional<PeerPrefixes> prefixes_;  // where prefixes are copied from peers
+  std::optional<PeerLending> peers_;      // where there is a Lending
   StallBudget stall_;
   std::deque<SubmittedStep> in_flight_;
   int at_executor_ = 0;  // steps that it has and that have not ended

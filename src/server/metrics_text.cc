@@ -174,6 +174,19 @@ void add_peers(Page& page, const EngineMetrics& m) {
   page.sample("peer_cells_total", m.peers.granted.load(), ",event=\"granted\"");
   page.sample("peer_cells_total", m.peers.refused.load(), ",event=\"refused\"");
   page.sample("peer_cells_total", m.peers.lost.load(), ",event=\"lost\"");
+  page.counter("external_prefix_cache_queries_total", m.peers.prefix_queries.load(),
+               "Tokens of prompts that were not cached here and that peers were asked for.");
+  page.counter("external_prefix_cache_hits_total", m.peers.prefix_hits.load(),
+               "Of those, tokens whose KV was copied from a peer.");
+  page.head("peer_prefix_tokens_total", "counter",
+            "Tokens of prefixes: asked for of peers in vain, since the answer or the KV was late or the copy "
+            "failed; and shown to peers.");
+  page.sample("peer_prefix_tokens_total", m.peers.prefix_late.load(), ",event=\"late\"");
+  page.sample("peer_prefix_tokens_total", m.peers.prefix_failed.load(), ",event=\"failed\"");
+  page.sample("peer_prefix_tokens_total", m.peers.prefix_shown.load(), ",event=\"shown\"");
+  page.counter("peer_prefix_bytes_total", m.peers.prefix_bytes.load(), "Bytes of KV copied from peers.");
+  page.counter("peer_prefix_wait_seconds_total", m.peers.prefix_waited_s.load(),
+               "Time that requests were held back for prefixes of peers.");
 }
 
 void add_slos(Page& page, const EngineMetrics& m) {

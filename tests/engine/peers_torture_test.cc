@@ -7,6 +7,7 @@
 
 #include "base/mutant.h"
 #include "engine/torture.h"
+#include "support/policies.h"
 
 namespace kvasir::test {
 namespace {
@@ -93,7 +94,59 @@ INSTANTIATE_TEST_SUITE_P(Spilling, PeersTorture,
                                           testing::Values(1u, 4u), testing::Bool(), testing::Values(40u)),
                          peers_name_of);
 
+// Every policy, with a device of 40 blocks and, where it offloads, 26 on the host, whose peers have blocks
+// that it computed before and has evicted.
+TortureConfig prefixes_at_peers(const std::string& policy, int depth) {
+  TortureConfig config;
+  config.policy = policy;
+  config.depth = depth;
+  config.groups = 3;
+  config.prefixes = 0.2;
+  config.prefixes_lost = 0.02;
+  config.failing_transfers = 0.01;
+  config.own_lent = depth == 2 ? 0.05 : 0;
+  config.total_blocks = 40;
+  config.requests = scaled(150);
+  config.seed = 31 + static_cast<uint64_t>(depth);
+  const PolicyTraits traits = policy_traits(policy);
+  if (traits.borrows) config.borrowed_blocks = 20;
+  if (traits.borrows) config.layers_per_group = 1;
+  if (traits.offloads && !traits.borrows) config.host_blocks = 26;
+  return config;
+}
+
+class PeerPrefixesTorture : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(PeerPrefixesTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth] = GetParam();
+  const TortureConfig config = prefixes_at_peers(policy, depth);
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  std::printf("%llu steps, tokens of prefixes: %llu copied, %llu late, %llu failed, %llu shown\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.prefix_hits),
+              static_cast<unsigned long long>(out.prefix_late),
+              static_cast<unsigned long long>(out.prefix_failed),
+              static_cast<unsigned long long>(out.prefix_shown));
+  EXPECT_GT(out.prefix_hits, 0u);
+  EXPECT_GT(out.prefix_shown, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPolicies, PeerPrefixesTorture,
+                         testing::Combine(testing::ValuesIn(every_policy({"random"})), testing::Values(1, 2)),
+                         [](const auto& c) {
+                           std::string name = std::get<0>(c.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + "_depth" + std::to_string(std::get<1>(c.param));
+                         });
+
 #if defined(KVASIR_MUTANTS)
+TEST(PeerPrefixesMutants, ANeighboursBytesAreFound) {
+  TortureConfig config = prefixes_at_peers("sarathi", 1);
+  config.check = false;
+  const ScopedMutant on(Mutant::kPeerPrefixShifted);
+  EXPECT_GT(torture(config).wrong, 0u);
+}
+
 uint64_t wrong_at_peers(Mutant fault, TortureConfig config) {
   config.check = false;
   config.requests = 40;  // with fewer, where a build is slow, the fault need not meet a step that shows it

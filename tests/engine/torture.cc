@@ -128,6 +128,10 @@ EngineOptions engine_options(const TortureConfig& config) {
       o.cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * o.cache.geometry.groups() * config.disk_blocks;
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;
   o.cache.borrowed_bytes = o.cache.geometry.kv_block_bytes() * config.borrowed_blocks;
+  if (config.prefixes > 0) {
+    o.peer_prefixes = PeerPrefixUse::kAlways;
+    o.cache.prefix_cells = o.cache.cells(Tier::kDevice);
+  }
   o.scratch_tokens = config.scratch_tokens;
   o.max_decode_stall = config.max_decode_stall;
   o.cache.prefix_caching = config.prefix_caching;
@@ -198,27 +202,40 @@ TortureOutcome torture(const TortureConfig& config) {
   const EngineOptions options = engine_options(config);
   VirtualClock clock;
   std::vector<std::byte> device(options.cache.device_bytes + options.cache.stage_bytes);
-  std::vector<std::byte> host(options.cache.host_and_borrowed_bytes());
+  const uint64_t peers_end = options.cache.peers_begin() + options.cache.peers_bytes();
+  std::vector<std::byte> host(std::max(options.cache.host_and_borrowed_bytes(), peers_end));
   std::vector<std::byte> disk(options.cache.disk_bytes);
   FakeLink link(clock, {device, host, disk});
   link.be_late(config.late_waits, config.seed);
   link.fail_share(config.failing_transfers, config.seed + 1);
-  Link* const used_link =
-      config.host_blocks + config.borrowed_blocks + config.disk_blocks > 0 ? &link : nullptr;
-  const std::span<std::byte> borrowed = std::span(host).subspan(options.cache.borrowed_begin());
+  const bool has_link = config.host_blocks + config.borrowed_blocks + config.disk_blocks > 0;
+  Link* const used_link = has_link || config.prefixes > 0 ? &link : nullptr;
+  const std::span<std::byte> borrowed =
+      std::span(host).subspan(options.cache.borrowed_begin(), options.cache.borrowed_bytes);
+  const std::span<std::byte> shown =
+      std::span(host).subspan(options.cache.peers_begin() + options.cache.borrowed_bytes);
   FakeLending lending({.cells = options.cache.borrowable_cells(),
                        .seed = config.seed + 3,
                        .refusals = config.refusals,
                        .recalls = config.recalls,
                        .losses = config.losses,
-                       .own = config.own_lent},
+                       .own = config.own_lent,
+                       .prefixes = config.prefixes,
+                       .prefixes_lost = config.prefixes_lost},
                       borrowed);
+  lending.have_prefixes(
+      {{device, host, {}}, shown, options.cache.geometry.kv_cell_bytes(), options.cache.geometry.groups()});
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
   executor.set_peers(borrowed, config.lost_answers, config.seed + 4,
                      [&](uint64_t at) { return lending.lost_at(at); });
-  if (config.borrowed_blocks > 0) {
-    link.set_lost([&](MemoryAddress a) {
-      return a.tier == Tier::kHost && a.offset >= options.cache.borrowed_begin() &&
+  if (config.borrowed_blocks > 0 || config.prefixes > 0) {
+    const uint64_t first_shown = options.cache.peers_begin() + options.cache.borrowed_bytes;
+    link.set_lost([&, first_shown](MemoryAddress a) {
+      if (a.tier == Tier::kHost && config.prefixes > 0 && a.offset >= first_shown) {
+        return lending.shown_lost_at(a.offset - first_shown);
+      }
+      return config.borrowed_blocks > 0 && a.tier == Tier::kHost &&
+             a.offset >= options.cache.borrowed_begin() &&
              lending.lost_at(a.offset - options.cache.borrowed_begin());
     });
   }
@@ -236,8 +253,9 @@ TortureOutcome torture(const TortureConfig& config) {
   const bool believes = config.costs.known() || config.learns_costs;
   CostBeliefs fixed(CostLearner(config.costs, never()), CostBeliefs::Learns::kAtOnce);
   const Beliefs beliefs = {!believes ? nullptr : (config.learns_costs ? &costs : &fixed), lengths.get()};
-  Engine engine(options, std::move(policy), executor, clock, config.log, used_link, beliefs,
-                config.borrowed_blocks > 0 || config.own_lent > 0 ? &lending : nullptr);
+  Engine engine(
+      options, std::move(policy), executor, clock, config.log, used_link, beliefs,
+      config.borrowed_blocks > 0 || config.own_lent > 0 || config.prefixes > 0 ? &lending : nullptr);
   Random random(config.seed);
   Random moving(config.seed + 2);
   TortureOutcome out;
@@ -287,6 +305,10 @@ TortureOutcome torture(const TortureConfig& config) {
   out.recalled = lending.recalled();
   out.lost = lending.lost();
   out.lent = lending.lent();
+  out.prefix_hits = engine.metrics().peers.prefix_hits;
+  out.prefix_late = engine.metrics().peers.prefix_late;
+  out.prefix_failed = engine.metrics().peers.prefix_failed;
+  out.prefix_shown = engine.metrics().peers.prefix_shown;
   out.standstills = engine.metrics().standstills;
   out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();

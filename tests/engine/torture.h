@@ -29,6 +29,10 @@ struct TortureConfig {
   double losses = 0;
   double own_lent = 0;
   double refusals = 0;
+  // Peers have blocks that were computed before: shares of the turns in which they say so, and in which what
+  // is copied is lost.
+  double prefixes = 0;
+  double prefixes_lost = 0;
   double lost_answers = 0;    // share of the answers of peers that do not come
   uint32_t longest = 400;     // a request, in tokens
   uint32_t stage_blocks = 0;  // of which the stage ring holds one layer
@@ -83,6 +87,7 @@ struct TortureOutcome {
   uint64_t deferred = 0;       // rows that left a step
   uint64_t remote_leaves = 0;  // attended at peers, times layers
   uint64_t granted = 0, recalled = 0, lost = 0, lent = 0;  // cells of peers, and to them
+  uint64_t prefix_hits = 0, prefix_late = 0, prefix_failed = 0, prefix_shown = 0;  // tokens
   uint64_t transfers = 0;
   uint64_t standstills = 0;
   std::string integrity;  // "" or what the map says at the end

@@ -52,7 +52,87 @@ void FakeLending::start_anew() {
   due_.clear();
   loans_.clear();
   asked_ = 0;
+  reading_.clear();
+  questions_.clear();
+  while (!answers_.empty()) forget(answers_.begin()->first);
 }
+
+// ---------------------------------------------------------------- prefixes
+
+// A peer that gets hold of blocks: it reads them of the engine, which shows them for some turns.
+void FakeLending::learn(LendableCells& own) {
+  if (!reading_.empty() && random_.unit() < 0.5) {
+    own.hide_prefix(reading_.back());
+    reading_.pop_back();
+  }
+  if (chains_.empty() || random_.unit() > 0.3) return;
+  const std::vector<PrefixHash>& chain = chains_[random_.below(chains_.size())];
+  const LendableCells::Prefix prefix = own.show_prefix(chain);
+  if (prefix.frames.empty()) return;
+  reading_.push_back(prefix.id);
+  for (size_t i = 0; i < prefix.frames.size(); ++i) {
+    std::vector<std::byte>& block = blocks_[chain[i / prefixes_.groups]];
+    if (i % prefixes_.groups == 0) block.clear();
+    const auto [tier, at] = prefix.frames[i];
+    const auto bytes = prefixes_.tiers[index_of(tier)].subspan(at, prefixes_.cell_bytes);
+    block.insert(block.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void FakeLending::answer(const LendingRequest& request, LendingEvents& events) {
+  for (const uint64_t id : request.prefixes_done) forget(id);
+  for (const PrefixQuestion& question : request.prefixes_wanted) {
+    questions_[question.id] = question;
+    chains_.push_back(question.chain);
+    if (chains_.size() > 32) chains_.erase(chains_.begin());
+  }
+  while (!questions_.empty() && (ending_ || random_.unit() < options_.prefixes)) {
+    events.prefixes_found.push_back(answer(questions_.begin()->second));
+    questions_.erase(questions_.begin());
+  }
+  if (!answers_.empty() && random_.unit() < options_.prefixes_lost) {
+    for (const uint32_t cell : answers_.begin()->second) {
+      gone_.insert(cell);
+      auto bytes = prefixes_.shown.subspan(cell * prefixes_.cell_bytes, prefixes_.cell_bytes);
+      std::fill(bytes.begin(), bytes.end(), std::byte{0x5A});
+    }
+  }
+}
+
+PrefixAnswer FakeLending::answer(const PrefixQuestion& question) {
+  PrefixAnswer answer{question.id, {}, "peer"};
+  std::vector<uint32_t>& cells = answers_[question.id];
+  const auto total = static_cast<uint32_t>(prefixes_.shown.size() / prefixes_.cell_bytes);
+  for (const PrefixHash& hash : question.chain) {
+    const auto found = blocks_.find(hash);
+    if (found == blocks_.end() || ending_ || total - taken_.size() < prefixes_.groups) break;
+    for (uint32_t g = 0; g < prefixes_.groups; ++g) {
+      uint32_t cell = 0;
+      while (taken_.contains(cell)) ++cell;
+      taken_.insert(cell);
+      cells.push_back(cell);
+      answer.cells.push_back(static_cast<uint32_t>(cells_.size()) + cell);
+      const auto from = std::span(found->second).subspan(g * prefixes_.cell_bytes, prefixes_.cell_bytes);
+      std::copy(from.begin(), from.end(),
+                prefixes_.shown.begin() + static_cast<ptrdiff_t>(cell * prefixes_.cell_bytes));
+    }
+  }
+  shown_ += cells.size();
+  return answer;
+}
+
+void FakeLending::forget(uint64_t question) {
+  questions_.erase(question);
+  for (const uint32_t cell : answers_[question]) {
+    taken_.erase(cell);
+    gone_.erase(cell);
+    auto bytes = prefixes_.shown.subspan(cell * prefixes_.cell_bytes, prefixes_.cell_bytes);
+    std::fill(bytes.begin(), bytes.end(), std::byte{0x5A});
+  }
+  answers_.erase(question);
+}
+
+// ---------------------------------------------------------------- a turn
 
 LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& own) {
   ++turn_;
@@ -63,7 +143,12 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
     due_.erase(cell);
   }
   asked_ += request.borrow;
+  if (options_.prefixes > 0) {
+    learn(own);
+    answer(request, events);
+  }
   if (ending_) {
+    for (const uint64_t id : std::exchange(reading_, {})) own.hide_prefix(id);
     while (!loans_.empty()) {
       own.give_back(loans_.back());
       loans_.pop_back();

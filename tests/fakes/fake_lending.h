@@ -2,9 +2,11 @@
 // and ask for memory of the engine's own.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -25,6 +27,18 @@ class FakeLending final : public Lending {
     double losses = 0;       // in which some is lost
     double own = 0;          // in which a peer borrows of the engine's own cells, or gives them back
     uint32_t patience = 20;  // turns for what is recalled
+    // Peers have blocks that the engine has computed before. Share of the turns in which questions for them
+    // are answered, some, and in which what was shown for a copy is lost.
+    double prefixes = 0;
+    double prefixes_lost = 0;
+  };
+  // For that: the engine's memory by tier, and the cells that are shown to it, of which the numbers follow
+  // Options::cells.
+  struct PrefixMemory {
+    std::array<std::span<std::byte>, kTiers> tiers;
+    std::span<std::byte> shown;
+    uint64_t cell_bytes = 1;
+    uint32_t groups = 1;
   };
   // memory: of the borrowed cells, one behind the other; of what is lost every byte is changed. Outlives it.
   FakeLending(const Options& options, std::span<std::byte> memory);
@@ -32,6 +46,7 @@ class FakeLending final : public Lending {
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
   void start_anew() override;
   void set_wake(std::function<void()>) override {}
+  void have_prefixes(const PrefixMemory& memory) { prefixes_ = memory; }
 
   // From now on nothing is recalled, lost or borrowed, and what was asked for is refused.
   void end() { ending_ = true; }
@@ -39,6 +54,11 @@ class FakeLending final : public Lending {
   uint64_t recalled() const { return recalled_; }
   uint64_t lost() const { return lost_; }
   uint64_t lent() const { return lent_; }
+  uint64_t shown() const { return shown_; }  // cells that were shown to the engine
+  // Byte `at` of the shown cells is lost.
+  bool shown_lost_at(uint64_t at) const {
+    return gone_.contains(static_cast<uint32_t>(at / prefixes_.cell_bytes));
+  }
   // Byte `at` of the memory lies in a cell that is lost: a query for it gets no answer.
   bool lost_at(uint64_t at) const { return cells_[at / (memory_.size() / cells_.size())] == State::kLost; }
   uint32_t held() const;  // by the engine, what is lost and not returned left out
@@ -49,6 +69,10 @@ class FakeLending final : public Lending {
   std::vector<uint32_t> some(State state, double share);
   void lose(uint32_t cell, LendingEvents& events);
   void lend(LendableCells& own);
+  void learn(LendableCells& own);
+  void answer(const LendingRequest& request, LendingEvents& events);
+  PrefixAnswer answer(const PrefixQuestion& question);
+  void forget(uint64_t question);
 
   const Options options_;
   const std::span<std::byte> memory_;
@@ -60,6 +84,14 @@ class FakeLending final : public Lending {
   uint32_t turn_ = 0;
   bool ending_ = false;
   bool wanted_back_ = false;
+  PrefixMemory prefixes_;
+  std::vector<std::vector<PrefixHash>> chains_;          // that were asked for
+  std::map<PrefixHash, std::vector<std::byte>> blocks_;  // of these: those that a peer has
+  std::vector<uint64_t> reading_;                        // what it reads of the engine
+  std::map<uint64_t, PrefixQuestion> questions_;         // not answered
+  std::map<uint64_t, std::vector<uint32_t>> answers_;    // by question: the cells
+  std::set<uint32_t> taken_, gone_;  // cells that are shown; and of which the bytes are lost
+  uint64_t shown_ = 0;
   uint64_t granted_ = 0, recalled_ = 0, lost_ = 0, lent_ = 0;
 };
 

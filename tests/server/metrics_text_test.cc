@@ -182,6 +182,13 @@ TEST(MetricsText, PeersAreShownToAMemberOfACluster) {
   m.peers.granted = 14;
   m.peers.refused = 15;
   m.peers.lost = 16;
+  m.peers.prefix_queries = 17;
+  m.peers.prefix_hits = 18;
+  m.peers.prefix_late = 19;
+  m.peers.prefix_failed = 20;
+  m.peers.prefix_shown = 21;
+  m.peers.prefix_bytes = 22;
+  m.peers.prefix_waited_s = 2.5;
   const std::string text = page(m, http);
   for (const char* line : {"# TYPE kvasir:peer_cells gauge", "# TYPE kvasir:peer_cells_total counter",
                            "kvasir:peer_cells{model_name=\"m\",state=\"borrowed\"} 11",
@@ -189,7 +196,14 @@ TEST(MetricsText, PeersAreShownToAMemberOfACluster) {
                            "kvasir:peer_cells{model_name=\"m\",state=\"lent\"} 13",
                            "kvasir:peer_cells_total{model_name=\"m\",event=\"granted\"} 14",
                            "kvasir:peer_cells_total{model_name=\"m\",event=\"refused\"} 15",
-                           "kvasir:peer_cells_total{model_name=\"m\",event=\"lost\"} 16"}) {
+                           "kvasir:peer_cells_total{model_name=\"m\",event=\"lost\"} 16",
+                           "kvasir:external_prefix_cache_queries_total{model_name=\"m\"} 17",
+                           "kvasir:external_prefix_cache_hits_total{model_name=\"m\"} 18",
+                           "kvasir:peer_prefix_tokens_total{model_name=\"m\",event=\"late\"} 19",
+                           "kvasir:peer_prefix_tokens_total{model_name=\"m\",event=\"failed\"} 20",
+                           "kvasir:peer_prefix_tokens_total{model_name=\"m\",event=\"shown\"} 21",
+                           "kvasir:peer_prefix_bytes_total{model_name=\"m\"} 22",
+                           "kvasir:peer_prefix_wait_seconds_total{model_name=\"m\"} 2.5"}) {
     EXPECT_TRUE(has_line(text, line)) << line << "\n" << text;
   }
 }

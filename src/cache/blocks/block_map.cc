@@ -174,6 +174,14 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
   return taken;
 }
 
+BlockId BlockMap::create_filled(const BlockHash& hash) {
+  const BlockId id = new_block();
+  at(id).tokens = geometry_.block_tokens;
+  seal(id, &hash);
+  add_unowned(id, kDeviceKv, all_);
+  return id;
+}
+
 // ---------------------------------------------------------------- holds
 
 void BlockMap::set_wants(Owner& owner, Place place, const LayerSet& wants) {

@@ -150,6 +150,11 @@ class BlockMap {
     uint64_t at = 0;
   };
   size_t restore(const BlockHash& hash, std::span<const Found> copies);
+  // Makes a full block without owners, of which KV on the device is to come. REQUIRES: a transfer that fills
+  // all groups is added at once, and publish_filled() is called before that gives the copies back
+  BlockId create_filled(const BlockHash& hash);
+  // Publishes the block if its bytes have come.
+  void publish_filled(BlockId id) { update_published(id); }
 
   // --- Holds. Copies that do not exist get frames, group by group: the frames of consecutive blocks in one
   // group lie one behind the other.

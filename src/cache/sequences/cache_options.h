@@ -17,6 +17,9 @@ struct CacheOptions {
   uint64_t disk_bytes = 0;    // of the disk tier; 0: there is none
   // The most that may be borrowed from peers. It follows the host tier's own memory.
   uint64_t borrowed_bytes = 0;
+  // Cells of peers from which prefixes are copied, at once; 0: none are. They follow what may be borrowed,
+  // but are no memory of the tier.
+  uint32_t prefix_cells = 0;
   // The stage ring, in the device's memory after its frames; 0: there is none.
   uint64_t stage_bytes = 0;
   bool prefix_caching = true;
@@ -44,6 +47,12 @@ struct CacheOptions {
     return static_cast<uint32_t>(borrowed_bytes / geometry.kv_cell_bytes());
   }
   uint64_t borrowed_begin() const { return own_host_cells() * geometry.kv_cell_bytes(); }
+  // The byte of the tier at which the cells of peers begin, those that are borrowed first.
+  uint64_t peers_begin() const {
+    const uint64_t cell = geometry.kv_cell_bytes();
+    return borrowed_bytes > 0 ? borrowed_begin() : (host_bytes + cell - 1) / cell * cell;
+  }
+  uint64_t peers_bytes() const { return borrowed_bytes + prefix_cells * geometry.kv_cell_bytes(); }
 };
 
 }  // namespace kvasir

@@ -305,6 +305,8 @@ void KvCache::transfer_ended(TransferId id, const Status& status) {
   }
   const std::vector<Use> uses = std::move(found->uses);
   SharedReads* const reads = found->reads;
+  const bool copies_prefix = found->copies_prefix;
+  if (copies_prefix) copied_prefixes_.push_back({id, status.ok()});
   transfers_.erase(id);
   std::vector<Loser> losers;
   const bool lost_source = !status.ok() && status.code() == ErrorCode::kCorrupt;
@@ -314,6 +316,7 @@ void KvCache::transfer_ended(TransferId id, const Status& status) {
       // What is given up on the device now may still be read by a step in flight.
       pin_for_newest_step(use.block);
       map_.filler_ended(use.block, use.place, use.groups, id, status.ok());
+      if (copies_prefix) map_.publish_filled(use.block);
     } else if (lost_source && use.place.tier == Tier::kDisk && !mutant(Mutant::kCorruptKept)) {
       note_losers(use, losers);
       map_.discard(use.block, use.place, use.groups);

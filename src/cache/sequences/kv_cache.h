@@ -235,6 +235,35 @@ class KvCache {
   bool lies_at_peers(const Holdings& holder, std::span<const BlockId> table, uint32_t leaf,
                      uint32_t group) const;
 
+  // --- Prefixes that peers have (cache/sequences/peer_prefixes.cc).
+  // The hashes of the prompt's full blocks that are not cached, in order; none if the sequence has run. And
+  // that of its first block. REQUIRES: it has a full block
+  std::vector<BlockHash> missing_blocks(SeqId id) const;
+  BlockHash first_block(SeqId id) const { return at(id).hashes[1]; }
+  // A transfer that copies blocks from peers to the device; they can be found when it has ended well. from:
+  // of each cell, block by block and group by group. Blocks that are here are left out, and the last ones
+  // for which there is no free memory beside `reserve` cells. Nothing: there is none to copy.
+  std::optional<Transfer> copy_prefix(std::span<const BlockHash> chain, std::span<const MemoryAddress> from,
+                                      uint32_t reserve);
+  // Such transfers that have ended since the last call, and whether they brought their bytes.
+  struct CopiedPrefix {
+    TransferId id{};
+    bool ok = false;
+  };
+  std::vector<CopiedPrefix> take_copied_prefixes() { return std::exchange(copied_prefixes_, {}); }
+  // The frames of the first blocks of a chain, as far as they are whole in this instance's own memory. They
+  // are in use until hide_prefix(). At most a quarter of the device's cells are at once.
+  struct Frame {
+    Tier tier = Tier::kDevice;
+    uint64_t at = 0;
+  };
+  struct ShownPrefix {
+    TransferId id{};  // 0: there are none
+    std::vector<Frame> frames;
+  };
+  ShownPrefix show_prefix(std::span<const BlockHash> chain);
+  void hide_prefix(TransferId id);
+
   // --- Blocks that outlive their sequences.
   // Returns transfers that copy newly idle blocks to slower tiers in the background, so that they can still
   // be found after the device has evicted them. Their frames on the device are in use until then: at most
@@ -287,6 +316,7 @@ class KvCache {
     bool cancellable = false;
     uint64_t commit = 0;           // in which it began
     std::optional<Tier> saves_to;  // it saves an idle block
+    bool copies_prefix = false;    // it fills blocks of no sequence
     // Its neighbours among the transfers of the sequence.
     TransferRecord* before = nullptr;
     TransferRecord* next = nullptr;
@@ -394,6 +424,8 @@ class KvCache {
   std::vector<Failing> failing_;
   uint64_t commits_ = 0;
   std::array<uint32_t, kTiers> lent_{};
+  std::vector<CopiedPrefix> copied_prefixes_;
+  uint32_t shown_ = 0;  // cells of shown prefixes, those shown twice counted twice
   BorrowedCells borrowed_;
 };
 

@@ -29,12 +29,15 @@ LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
     if (request.recall > 0) control.recall(request.recall, now, request.own.since);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
     want(request, now);
+    ask_for_prefixes(request, now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
+    tell_of_prefixes();
     const Lender::Claim awaited = lender.awaited();
     events_.awaited = {awaited.blocks, awaited.since};
   } else {
     refuse_at_ = now;
+    ask_for_prefixes(request, now);
   }
   if (now >= refuse_at_) {
     events_.refused += std::exchange(asked_, 0);
@@ -68,6 +71,7 @@ void Broker::end_life() {
   if (!life_) return;
   Lender& lender = life_->control.rmanager().lender();
   for (const auto& [debtor, blocks] : lender.by_debtor()) lender.debtor_lost(debtor);
+  life_->control.prefixes().leave();
   lender.collect_unpinned();
   KV_CHECK(lender.pinned_leftovers() == 0, "{} lent blocks are pinned still", lender.pinned_leftovers());
   life_ = nullptr;
@@ -75,6 +79,9 @@ void Broker::end_life() {
   events_.lost.insert(events_.lost.end(), lost.begin(), lost.end());
   events_.refused += std::exchange(asked_, 0);
   refuse_at_ = INT64_MAX;
+  for (const auto& [question, shown] : prefixes_) {
+    if (!shown) events_.prefixes_found.push_back({question, {}, {}});
+  }
 }
 
 void Broker::handle(const PeerMessage& message, Nanos now) {
@@ -122,6 +129,49 @@ void Broker::want(const LendingRequest& request, Nanos now) {
   want.hold = request.hold;
   life_->control.want(want, request.needed_since, now);
   if (asked_ > 0 && refuse_at_ == INT64_MAX) refuse_at_ = now + options_.protocol.heartbeat;
+}
+
+void Broker::ask_for_prefixes(const LendingRequest& request, Nanos now) {
+  for (const uint64_t question : request.prefixes_done) {
+    const auto it = prefixes_.find(question);
+    if (it == prefixes_.end()) continue;
+    if (const std::optional<ContractRef> shown = it->second) {
+      places_.unmap(*shown);
+      prefix_cells_.returned(prefix_cells_.lose(*shown));
+      if (life_) life_->control.prefixes().done(*shown);
+    } else if (life_) {
+      life_->control.prefixes().forget(question);
+    }
+    std::erase_if(events_.prefixes_found, [&](const PrefixAnswer& a) { return a.id == question; });
+    prefixes_.erase(it);
+  }
+  for (const PrefixQuestion& question : request.prefixes_wanted) {
+    prefixes_[question.id] = std::nullopt;
+    if (life_ && !leaving_) {
+      life_->control.prefixes().ask(question, now);
+    } else {
+      events_.prefixes_found.push_back({question.id, {}, {}});
+    }
+  }
+}
+
+void Broker::tell_of_prefixes() {
+  PrefixExchange& exchange = life_->control.prefixes();
+  for (const PrefixExchange::Answer& answer : exchange.take_answers()) {
+    PrefixAnswer out{answer.question, {}, {}};
+    if (answer.cells > prefix_cells_.free()) {
+      exchange.done(answer.shown);
+    } else if (answer.cells > 0) {
+      for (const BorrowedCells::Run& run : prefix_cells_.grant(answer.shown, answer.cells)) {
+        const uint32_t first = options_.borrowable_cells + run.first;
+        places_.map(answer.shown, run.first_slot, first, run.count);
+        for (uint32_t i = 0; i < run.count; ++i) out.cells.push_back(first + i);
+      }
+      out.peer = answer.shown.creditor.instance;
+      prefixes_[answer.question] = answer.shown;
+    }
+    events_.prefixes_found.push_back(std::move(out));
+  }
 }
 
 // ---------------------------------------------------------------- what became of it

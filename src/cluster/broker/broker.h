@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -29,6 +30,7 @@ class CellPlaces {
 struct BrokerOptions {
   ProtocolSettings protocol;
   uint32_t borrowable_cells = 0;  // in all
+  uint32_t prefix_cells = 0;      // of peers that are read at once; their numbers follow those
 };
 
 // Not thread-safe; owns no thread, no clock and no socket. It acts in turns of the engine: begin_turn(),
@@ -40,7 +42,8 @@ class Broker {
       : options_(std::move(options)),
         transport_(transport),
         places_(places),
-        cells_(options_.borrowable_cells) {}
+        cells_(options_.borrowable_cells),
+        prefix_cells_(options_.prefix_cells) {}
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
 
@@ -84,6 +87,8 @@ class Broker {
   };
   void take_returned(const LendingRequest& request, Nanos now);
   void want(const LendingRequest& request, Nanos now);
+  void ask_for_prefixes(const LendingRequest& request, Nanos now);
+  void tell_of_prefixes();
   void heed(const BorrowEvent& event, Nanos now);
   void recall(const BorrowEvent& event);
 
@@ -92,6 +97,8 @@ class Broker {
   CellPlaces& places_;
   LentFrames frames_;
   BorrowedCells cells_;
+  BorrowedCells prefix_cells_;
+  std::map<uint64_t, std::optional<ContractRef>> prefixes_;  // by question, until it is done: what is shown
   std::unique_ptr<Life> life_;
   // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the
   // engine is told that they are refused, so that it can do without; if it asks again, or still lacks them,

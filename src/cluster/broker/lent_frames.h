@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -24,17 +25,27 @@ class LentFrames final : public LendableMemory {
   void give_back(std::span<const uint32_t> blocks) override;
   uint32_t free_blocks() const override { return free_; }
   uint32_t total_blocks() const override { return total_; }
+  std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override;
 
   // Adds the frames of blocks. Any thread. REQUIRES: take() gave the blocks, and they have not come back
   void find(std::span<const uint32_t> blocks, std::vector<LendableCells::Frame>& out) const;
-  bool empty() const { return lent_ == 0 && returned_.empty(); }
+  bool empty() const { return lent_ == 0 && returned_.empty() && read_.empty(); }
 
  private:
+  struct Lent {
+    LendableCells::Frame frame;
+    uint64_t prefix = 0;  // LendableCells::Prefix::id; 0: the frame is lent
+  };
+  std::vector<uint32_t> number(std::span<const LendableCells::Frame> frames, uint64_t prefix);
+  void return_all();
+
   mutable std::mutex frames_mutex_;
-  std::vector<std::optional<LendableCells::Frame>> frames_;  // by block
-  std::vector<uint32_t> unused_;                             // numbers
+  std::vector<std::optional<Lent>> frames_;  // by block
+  std::vector<uint32_t> unused_;             // numbers
   std::vector<LendableCells::Frame> returned_;
-  LendableCells* own_ = nullptr;  // during a turn
+  std::map<uint64_t, size_t> shown_;  // by prefix, its frames that have not come back
+  std::vector<uint64_t> read_;        // prefixes of which all have
+  LendableCells* own_ = nullptr;      // during a turn
   uint32_t lent_ = 0;
   uint32_t free_ = 0;  // as of the last turn
   uint32_t total_ = 0;

@@ -126,6 +126,7 @@ DataCode LentMemory::parse(const PeerId& from, std::span<const std::byte> messag
   if (!parse_copy(message, at, request.payload)) return DataCode::kMalformed;
   const uint64_t cell = shape_.geometry.kv_cell_bytes();
   if (at.bytes == 0 || at.bytes > cell || at.offset > cell - at.bytes) return DataCode::kMalformed;
+  if (header.kind == DataKind::kWrite && !cells_.may_write(at.contract)) return DataCode::kMalformed;
   const uint64_t carried = header.kind == DataKind::kWrite ? at.bytes : 0;
   return request.payload.size() == carried ? DataCode::kOk : DataCode::kMalformed;
 }

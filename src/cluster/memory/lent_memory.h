@@ -43,6 +43,8 @@ class LentCells {
   virtual bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
                    std::vector<uint32_t>& pins) = 0;
   virtual void unpin(std::span<const uint32_t> pins) = 0;
+  // Of a contract that is only for reading nothing is overwritten.
+  virtual bool may_write(uint64_t) const { return true; }
 };
 
 struct LentMemoryOptions {

@@ -44,7 +44,7 @@ struct ClusterNode::Data {
 
   static BorrowedMemoryOptions options_of(const ClusterNode& node, const NodeMemory& memory) {
     BorrowedMemoryOptions options = memory.borrowed;
-    options.cells = node.options_.broker.borrowable_cells;
+    options.cells = node.options_.broker.borrowable_cells + node.options_.broker.prefix_cells;
     return options;
   }
   static SendData sender(ClusterNode& node) {

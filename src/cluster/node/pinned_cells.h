@@ -25,6 +25,7 @@ class PinnedCells final : public LentCells {
   bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
            std::vector<uint32_t>& pins) override;
   void unpin(std::span<const uint32_t> pins) override;
+  bool may_write(uint64_t contract) const override { return (contract & kShowsPrefix) == 0; }
 
  private:
   LoanTable* loans();

@@ -12,6 +12,7 @@ ControlPlane::ControlPlane(ProtocolSettings settings, PeerTransport& transport, 
       post_(transport, std::move(self)),
       rmanager_(settings_, memory, post_),
       gmanager_(settings_, post_),
+      prefixes_(settings_, memory, post_, rmanager_.lender().loans()),
       on_data_(std::move(on_data)) {
   const Status fine = check(settings_);
   KV_CHECK(fine.ok(), "{}", fine.message());
@@ -66,6 +67,12 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
       return borrower.handle(from, message.refused(), now);
     case Body::kStatement:
       return borrower.handle(from, message.statement(), now);
+    case Body::kFindPrefix:
+      return prefixes_.handle(from, message.find_prefix(), now);
+    case Body::kPrefixFound:
+      return prefixes_.handle(from, message.prefix_found());
+    case Body::kPrefixDone:
+      return prefixes_.handle(from, message.prefix_done());
     case Body::kWrongEpoch:
     case Body::BODY_NOT_SET:
       break;
@@ -96,6 +103,7 @@ void ControlPlane::lost(const PeerId& peer, Nanos now) {
   post_.lost(peer);
   rmanager_.lost(peer, now);
   gmanager_.lost(peer, now);
+  prefixes_.lost(peer);
   finish(now);
 }
 
@@ -114,11 +122,12 @@ void ControlPlane::directory(bool reached, Nanos now) {
 void ControlPlane::tick(Nanos now) {
   rmanager_.tick(now);
   gmanager_.tick(now);
+  prefixes_.tick(now);
   finish(now);
 }
 
 Nanos ControlPlane::next_deadline() const {
-  return std::min(rmanager_.next_deadline(), gmanager_.next_deadline());
+  return std::min({rmanager_.next_deadline(), gmanager_.next_deadline(), prefixes_.next_deadline()});
 }
 
 void ControlPlane::want(const Want& want, Nanos needed_since, Nanos now) {
@@ -140,6 +149,7 @@ uint32_t ControlPlane::recall(uint32_t blocks, Nanos now, Nanos since) {
 
 void ControlPlane::leave(Nanos now) {
   rmanager_.leave(now);
+  prefixes_.leave();
   finish(now);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster/protocol/gmanager.h"
+#include "cluster/protocol/prefix_exchange.h"
 #include "cluster/protocol/rmanager.h"
 
 namespace kvasir::cluster {
@@ -52,10 +53,14 @@ class ControlPlane {
   const Post& post() const { return post_; }
   RManager& rmanager() { return rmanager_; }
   const RManager& rmanager() const { return rmanager_; }
+  PrefixExchange& prefixes() { return prefixes_; }
+  const PrefixExchange& prefixes() const { return prefixes_; }
   GManager& gmanager() { return gmanager_; }
   const GManager& gmanager() const { return gmanager_; }
   // Describes all state that decides what happens next; equal states have equal descriptions.
-  std::string describe() const { return post_.describe() + rmanager_.describe() + gmanager_.describe(); }
+  std::string describe() const {
+    return post_.describe() + rmanager_.describe() + gmanager_.describe() + prefixes_.describe();
+  }
 
  private:
   void dispatch(Post::Outcome outcome, Nanos now);
@@ -66,6 +71,7 @@ class ControlPlane {
   Post post_;
   RManager rmanager_;
   GManager gmanager_;
+  PrefixExchange prefixes_;
   const OnData on_data_;
 };
 

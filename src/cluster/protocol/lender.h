@@ -16,6 +16,7 @@
 #include "cluster/protocol/loan_table.h"
 #include "cluster/protocol/post.h"
 #include "cluster/protocol/settings.h"
+#include "contract/lending.h"
 
 namespace kvasir::wire {
 class Ask;
@@ -36,6 +37,13 @@ class LendableMemory {
   virtual void give_back(std::span<const uint32_t> blocks) = 0;
   virtual uint32_t free_blocks() const = 0;
   virtual uint32_t total_blocks() const = 0;
+  // The cells of as many of the chain's first blocks as are here, which keep their bytes until they are given
+  // back. Nothing: it cannot be said now.
+  struct Shown {
+    std::vector<uint32_t> cells;
+    uint32_t blocks = 0;
+  };
+  virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
 };
 
 // A loan, as its creditor knows it. The debtor names the blocks by slots, from 0 on.

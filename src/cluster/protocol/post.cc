@@ -63,6 +63,12 @@ bool Post::knows(const PeerId& peer) const {
   return it != members_.end() && it->second.epoch == peer.epoch;
 }
 
+std::vector<PeerId> Post::members() const {
+  std::vector<PeerId> out;
+  for (const auto& [instance, member] : members_) out.push_back({instance, member.epoch});
+  return out;
+}
+
 std::optional<PeerId> Post::current(const std::string& instance) const {
   const auto it = members_.find(instance);
   if (it == members_.end()) return std::nullopt;

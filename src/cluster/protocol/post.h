@@ -74,6 +74,7 @@ class Post {
   std::optional<PeerId> current(const std::string& instance) const;
   // Other instances that are known.
   size_t peers() const { return members_.size(); }
+  std::vector<PeerId> members() const;
 
   // Fills in the envelope and sends it. Protocols with deadlines may ignore a failure. kUnavailable: by the
   // transport, or the peer is not known.

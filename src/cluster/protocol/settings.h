@@ -20,6 +20,9 @@ struct ProtocolSettings {
   Nanos recall = 2 * kNanosPerSecond;       // how long a debtor has to give back what is recalled
   Nanos silence = 5 * kNanosPerSecond;      // a creditor not heard of for so long has lost its contracts
   Nanos entry_lives = 2 * kNanosPerSecond;  // the leader forgets an instance after so long without heartbeat
+  // How long a peer may read a prefix; and how many peers are asked for one. 0: none is, nor is one shown.
+  Nanos prefix_shown = 4 * kNanosPerSecond;
+  uint32_t prefix_asked = 3;
   // Whether an instance lends to instances that it borrows from. This is useless: each could keep its own
   // blocks.
   bool lend_to_creditors = false;

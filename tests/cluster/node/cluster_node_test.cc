@@ -57,6 +57,91 @@ TEST_F(TwoInstances, WhatIsBorrowedHoldsBytesAndGoesBack) {
   EXPECT_EQ(cluster.disagreement(), "");
 }
 
+// Has it ask for a prefix of three blocks, of which b has two; the cells that it is shown.
+std::vector<uint32_t> find_prefix(Cluster& cluster, Instance& instance, uint64_t id) {
+  instance.found.clear();
+  instance.next.prefixes_wanted = {
+      {id, {{1, 1}, {2, 2}, {3, 3}}, {1, 1}, cluster.clock.now() + kNanosPerSecond}};
+  EXPECT_TRUE(cluster.until([&] { return !instance.found.empty(); }));
+  EXPECT_EQ(instance.found[0].id, id);
+  return instance.found[0].cells;
+}
+
+TEST_F(TwoInstances, APrefixOfAPeerIsReadAndNotWritten) {
+  std::fill_n(b.memory.begin(), cluster.cell_bytes(), std::byte{5});
+  std::fill_n(b.memory.begin() + static_cast<ptrdiff_t>(cluster.cell_bytes()), cluster.cell_bytes(),
+              std::byte{6});
+  b.frames->has = 2;
+  const std::vector<uint32_t> cells = find_prefix(cluster, a, 1);
+  ASSERT_EQ(cells, (std::vector<uint32_t>{3 * Cluster::kCells, 3 * Cluster::kCells + 1}));
+  EXPECT_EQ(a.found[0].peer, "b");
+  EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[0])), pattern(cluster, 5));
+  EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[1])), pattern(cluster, 6));
+  EXPECT_FALSE(write_cell(cluster, a, cells[0], pattern(cluster, 7)).ok());
+  EXPECT_EQ(b.memory[0], std::byte{5});
+  // It is no loan: nothing is borrowed, and b may borrow of a meanwhile.
+  EXPECT_EQ(a.held.size(), 0u);
+  borrow(cluster, b, 3);
+  a.next.prefixes_done = {1};
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
+  // Numbers of cells are used again.
+  EXPECT_EQ(find_prefix(cluster, a, 2), cells);
+  a.next.prefixes_done = {2};
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+}
+
+TEST_F(TwoInstances, APeerThatDiesTakesItsPrefixWithIt) {
+  b.frames->has = 2;
+  const std::vector<uint32_t> cells = find_prefix(cluster, a, 1);
+  ASSERT_EQ(cells.size(), 2u);
+  cluster.kill("b");
+  ASSERT_TRUE(cluster.until([&] { return a.node->figures().peers == 0; }));
+  EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
+  a.next.prefixes_done = {1};
+  EXPECT_TRUE(find_prefix(cluster, a, 2).empty()) << "nobody is there to ask";
+}
+
+TEST_F(TwoInstances, WhatAReaderThatDiedWasShownIsHidden) {
+  b.frames->has = 2;
+  ASSERT_EQ(find_prefix(cluster, a, 1).size(), 2u);
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells - 2);
+  cluster.kill("a");
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+}
+
+TEST_F(TwoInstances, AnInstanceThatLeavesShowsNothing) {
+  b.frames->has = 2;
+  ASSERT_EQ(find_prefix(cluster, a, 1).size(), 2u);
+  b.node->begin_to_leave();
+  EXPECT_TRUE(cluster.until([&] { return b.node->gone(); }));
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells);
+  EXPECT_TRUE(find_prefix(cluster, a, 2).empty());
+}
+
+// One whose engine is in a long step answers when that has ended, if the reader still waits.
+TEST_F(TwoInstances, ABusyInstanceAnswersLaterOrNot) {
+  b.frames->has = 2;
+  b.busy = true;
+  a.next.prefixes_wanted = {{1, {{1, 1}}, {1, 1}, cluster.clock.now() + 100 * kNanosPerMilli}};
+  ASSERT_TRUE(cluster.until([&] { return !a.found.empty(); }));
+  EXPECT_TRUE(a.found[0].cells.empty()) << "the time is over";
+  b.busy = false;
+  cluster.run_for(100 * kNanosPerMilli);
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells);
+}
+
+TEST_F(TwoInstances, ALostLeaseEndsAllShowing) {
+  b.frames->has = 2;
+  const std::vector<uint32_t> cells = find_prefix(cluster, a, 1);
+  ASSERT_EQ(cells.size(), 2u);
+  a.node->start_anew();
+  EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  ASSERT_TRUE(cluster.has_leader());
+  EXPECT_EQ(find_prefix(cluster, a, 2).size(), 2u);
+}
+
 TEST(ClusterNode, AWishGoesToSeveralCreditors) {
   Cluster cluster;
   Instance& a = cluster.start("a");

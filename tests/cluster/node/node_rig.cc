@@ -56,6 +56,18 @@ void Frames::give_back(std::span<const Frame> frames) {
   }
 }
 
+LendableCells::Prefix Frames::show_prefix(std::span<const PrefixHash> chain) {
+  const std::vector<Frame> frames = take(static_cast<uint32_t>(std::min(has, chain.size())));
+  if (frames.empty()) return {};
+  shown_[++last_prefix_] = frames;
+  return {last_prefix_, frames, static_cast<uint32_t>(frames.size())};
+}
+
+void Frames::hide_prefix(uint64_t id) {
+  give_back(shown_.at(id));
+  shown_.erase(id);
+}
+
 void Instance::give_back(uint32_t cell) {
   KV_CHECK(held.erase(cell) + lost.erase(cell) == 1, "cell={} is not held", cell);
   recalled.erase(cell);
@@ -92,6 +104,7 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics) {
   options.self.lends_cells = kCells / 2;
   options.broker.protocol.lend_cap = kCells / 2;
   options.broker.borrowable_cells = 3 * kCells;
+  options.broker.prefix_cells = kCells;
   options.memory = NodeMemory{};
   options.memory->shape = shape_;
   options.memory->tiers[index_of(Tier::kDevice)] = instance->memory;
@@ -127,6 +140,7 @@ void Cluster::step() {
       i->recalled.erase(cell);
       i->lost.insert(cell);
     }
+    i->found.insert(i->found.end(), events.prefixes_found.begin(), events.prefixes_found.end());
     i->refused += events.refused;
     i->lendable = events.lendable;
   }

@@ -25,11 +25,17 @@ class Frames final : public LendableCells {
   void give_back(std::span<const Frame> frames) override;
   uint32_t free_cells() const override { return static_cast<uint32_t>(free_.size()); }
   uint32_t total_cells() const override { return total_; }
+  // One cell of each block, of the first `has` of any chain.
+  Prefix show_prefix(std::span<const PrefixHash> chain) override;
+  void hide_prefix(uint64_t id) override;
+  size_t has = 0;
 
  private:
   const uint64_t cell_bytes_;
   const uint32_t total_;
   std::set<uint64_t> free_;
+  uint64_t last_prefix_ = 0;
+  std::map<uint64_t, std::vector<Frame>> shown_;
 };
 
 struct Instance {
@@ -41,6 +47,7 @@ struct Instance {
   std::set<uint32_t> held;      // borrowed cells
   std::set<uint32_t> recalled;  // of those
   std::set<uint32_t> lost;      // in all, not returned yet
+  std::vector<PrefixAnswer> found;
   uint32_t refused = 0;
   uint32_t lendable = UINT32_MAX;  // as its last turn said
   bool busy = false;               // its engine is in a long step: it takes no turn

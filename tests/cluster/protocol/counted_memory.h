@@ -1,6 +1,7 @@
 // Memory of an instance as a number of blocks without content.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -28,6 +29,16 @@ class CountedMemory final : public LendableMemory {
   }
   uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
   uint32_t total_blocks() const override { return total_; }
+  // Two cells of each block of a prefix that it has.
+  std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override {
+    if (busy) return std::nullopt;
+    ++asked;
+    const uint32_t blocks = std::min(has, static_cast<uint32_t>(chain.size()));
+    return Shown{*take(2 * blocks), blocks};
+  }
+  uint32_t has = 0;  // blocks of any chain
+  bool busy = false;
+  uint32_t asked = 0;
 
  private:
   const uint32_t total_;

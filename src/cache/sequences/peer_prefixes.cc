@@ -1,0 +1,97 @@
+// KvCache: prefixes that are copied from peers, and shown to them.
+#include <algorithm>
+#include <utility>
+
+#include "base/mutant.h"
+#include "cache/sequences/kv_cache.h"
+
+namespace kvasir {
+
+std::vector<BlockHash> KvCache::missing_blocks(SeqId id) const {
+  const Sequence& seq = at(id);
+  if (!options_.prefix_caching || !seq.adopts || !seq.table.empty()) return {};
+  const size_t blocks = (seq.tokens.size() - 1) / block_tokens();
+  const size_t cached = std::min<size_t>(index_.match(id).matched, blocks);
+  const auto first = seq.hashes.begin() + 1;
+  return {first + static_cast<ptrdiff_t>(cached), first + static_cast<ptrdiff_t>(blocks)};
+}
+
+// ---------------------------------------------------------------- from peers
+
+std::optional<Transfer> KvCache::copy_prefix(std::span<const BlockHash> chain,
+                                             std::span<const MemoryAddress> from, uint32_t reserve) {
+  const uint32_t groups = options_.geometry.groups();
+  const uint64_t cell_bytes = options_.geometry.kv_cell_bytes();
+  const int64_t free = budget(Tier::kDevice).available_cells() - int64_t{reserve};
+  auto room = static_cast<uint64_t>(std::max<int64_t>(0, free)) / groups;
+  const size_t blocks = std::min(chain.size(), from.size() / groups);
+  Transfer transfer;
+  for (size_t i = 0; i < blocks && room > 0; ++i) {
+    if (index_.find(chain[i]) != kNoBlock) continue;
+    --room;
+    if (transfer.id == TransferId{}) transfer.id = begin_transfer(SeqId{}, {}, /*cancellable=*/false);
+    const BlockId id = map_.create_filled(chain[mutant(Mutant::kPeerPrefixShifted) ? (i + 1) % blocks : i]);
+    TransferRecord& record = *transfers_.find(transfer.id);
+    record.copies_prefix = true;
+    use({id, kDeviceKv, map_.all_groups(), true}, transfer.id);
+    record.uses.push_back({id, kDeviceKv, map_.all_groups(), true});
+    for (uint32_t g = 0; g < groups; ++g) {
+      const uint64_t at = map_.block(id).at(kDeviceKv).by_group[g].at;
+      transfer.segments.push_back({from[i * groups + g], {at, Tier::kDevice}, cell_bytes});
+    }
+  }
+  if (transfer.segments.empty()) return std::nullopt;
+  return transfer;
+}
+
+// ---------------------------------------------------------------- to peers
+
+KvCache::ShownPrefix KvCache::show_prefix(std::span<const BlockHash> chain) {
+  const uint32_t groups = options_.geometry.groups();
+  const uint32_t most = options_.cells(Tier::kDevice) / 4;
+  ShownPrefix shown;
+  std::vector<Use> uses;
+  // What is idle counts as free until it is shown, and may be promised.
+  std::array<int64_t, kTiers> free{};
+  for (Tier tier : {Tier::kDevice, Tier::kHost}) free[index_of(tier)] = budget(tier).available_cells();
+  for (const BlockHash& hash : chain) {
+    const BlockId id = index_.find(hash);
+    if (id == kNoBlock || shown_ + shown.frames.size() + groups > most) break;
+    const BlockMap::Block& block = map_.block(id);
+    std::array<LayerSet, kTiers> read{};
+    std::vector<Frame> frames;
+    for (uint32_t g = 0; g < groups; ++g) {
+      for (Tier tier : {Tier::kDevice, Tier::kHost}) {
+        const Place place = {Form::kKv, tier};
+        if (!block.at(place).usable().contains(g)) continue;
+        const uint64_t at = block.at(place).by_group[g].at;
+        if (is_borrowed(place, at)) continue;
+        frames.push_back({tier, at});
+        read[index_of(tier)].add(g);
+        break;
+      }
+    }
+    bool promised = false;
+    for (Tier tier : {Tier::kDevice, Tier::kHost}) {
+      const LayerSet idle = read[index_of(tier)] & block.at({Form::kKv, tier}).idle;
+      free[index_of(tier)] -= idle.count();
+      promised |= !idle.empty() && free[index_of(tier)] < 0;
+    }
+    if (frames.size() < groups || promised) break;
+    shown.frames.insert(shown.frames.end(), frames.begin(), frames.end());
+    for (Tier tier : {Tier::kDevice, Tier::kHost}) {
+      if (!read[index_of(tier)].empty()) uses.push_back({id, {Form::kKv, tier}, read[index_of(tier)], false});
+    }
+  }
+  if (shown.frames.empty()) return shown;
+  shown_ += static_cast<uint32_t>(shown.frames.size());
+  shown.id = begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false);
+  return shown;
+}
+
+void KvCache::hide_prefix(TransferId id) {
+  for (const Use& use : transfers_.find(id)->uses) shown_ -= use.groups.count();
+  transfer_ended(id, {});
+}
+
+}  // namespace kvasir

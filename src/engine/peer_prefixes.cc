@@ -1,0 +1,181 @@
+#include "engine/peer_prefixes.h"
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+// What a new observation counts of a moving mean.
+constexpr double kOfOne = 1.0 / 16;
+// While the costs are unknown.
+constexpr Nanos kUsualWait = 100 * kNanosPerMilli;
+
+}  // namespace
+
+double PeerPrefixes::seconds_to_compute(size_t blocks, size_t before) const {
+  return p_.view.costs.prefill_seconds(tokens(blocks), tokens(before)) - p_.view.costs.step_s;
+}
+
+Nanos PeerPrefixes::bound(double seconds) const {
+  if (p_.options.peer_prefixes == PeerPrefixUse::kAlways) return kLongestWait;
+  if (!p_.view.costs.known()) return kUsualWait;
+  return std::clamp(from_seconds(seconds), kLeastWait, kLongestWait);
+}
+
+// ---------------------------------------------------------------- asking
+
+void PeerPrefixes::arrived(SeqId id) {
+  LiveRequest* const live = p_.requests.find(id);
+  if (!live || live->state != LiveRequest::State::kWaiting) return;
+  std::vector<BlockHash> chain = p_.cache.missing_blocks(id);
+  if (chain.empty()) return;
+  const auto same = std::find_if(questions_.begin(), questions_.end(), [&](const auto& q) {
+    return q.second.chain.front() == chain.front() && q.second.until > p_.clock.now();
+  });
+  if (same != questions_.end()) {
+    // It waits for the blocks that both need.
+    same->second.held.push_back(id);
+  } else {
+    const Nanos now = p_.clock.now();
+    const size_t before = (live->prompt_tokens - 1) / p_.options.cache.geometry.block_tokens - chain.size();
+    const double gain = seconds_to_compute(chain.size(), before);
+    const bool by_cost = p_.options.peer_prefixes == PeerPrefixUse::kByCost;
+    if (by_cost && p_.view.costs.known() && gain <= kSlackS) return;
+    Question question;
+    question.before = before;
+    question.until = now + bound(std::max(found_, kOfOne) * gain);
+    question.held.push_back(id);
+    question.chain = std::move(chain);
+    p_.metrics.prefix_queries += tokens(question.chain.size());
+    PrefixQuestion ask{next_id_, {}, p_.cache.first_block(id).words, question.until};
+    for (const BlockHash& hash : question.chain) ask.chain.push_back(hash.words);
+    to_ask_.push_back(std::move(ask));
+    questions_.emplace(next_id_++, std::move(question));
+  }
+  held_[id] = p_.clock.now();
+  p_.requests.hold({&live, 1});
+}
+
+void PeerPrefixes::add_to(LendingRequest& request) {
+  request.prefixes_wanted = std::exchange(to_ask_, {});
+  request.prefixes_done = std::exchange(done_, {});
+}
+
+// ---------------------------------------------------------------- copying
+
+void PeerPrefixes::note_found(double share) {
+  found_ += (share - found_) * kOfOne;
+}
+
+void PeerPrefixes::take_in(const std::vector<PrefixAnswer>& answers) {
+  for (const PrefixAnswer& answer : answers) {
+    const auto it = questions_.find(answer.id);
+    if (it == questions_.end() || it->second.copy) {
+      done_.push_back(answer.id);
+      continue;
+    }
+    Question& question = it->second;
+    const size_t blocks = std::min(answer.cells.size() / p_.cache.geometry().groups(), question.chain.size());
+    note_found(static_cast<double>(blocks) / static_cast<double>(question.chain.size()));
+    if (blocks == 0 && p_.clock.now() >= question.until)
+      p_.metrics.prefix_late += tokens(question.chain.size());
+    if (blocks > 0 && worth_copying(question, answer.peer, blocks)) copy(question, answer);
+    if (question.copy) continue;
+    release(question);
+    done_.push_back(answer.id);
+    questions_.erase(it);
+  }
+}
+
+bool PeerPrefixes::worth_copying(const Question& question, const std::string& peer, size_t blocks) const {
+  if (p_.options.peer_prefixes == PeerPrefixUse::kAlways || !p_.view.costs.known()) return true;
+  const auto path = paths_.find(peer);
+  if (path == paths_.end() || p_.clock.now() - path->second.measured > kOld) return true;
+  const uint64_t bytes = blocks * p_.cache.geometry().kv_block_bytes();
+  return static_cast<double>(bytes) * path->second.seconds / path->second.bytes <=
+         seconds_to_compute(blocks, question.before) + kSlackS;
+}
+
+void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
+  const CacheGeometry& g = p_.cache.geometry();
+  const CacheOptions& options = p_.options.cache;
+  std::vector<MemoryAddress> from;
+  from.reserve(answer.cells.size());
+  for (const uint32_t cell : answer.cells) {
+    from.push_back({options.peers_begin() + cell * g.kv_cell_bytes(), Tier::kHost});
+  }
+  // Those that run go on: each needs a block soon.
+  const auto reserve = static_cast<uint32_t>(p_.view.running.size()) * g.groups();
+  std::optional<Transfer> transfer = p_.cache.copy_prefix(question.chain, from, reserve);
+  if (!transfer) return;
+  question.copy = transfer->id;
+  question.peer = answer.peer;
+  question.bytes = transfer->bytes();
+  question.blocks = static_cast<size_t>(question.bytes / g.kv_block_bytes());
+  question.began = p_.clock.now();
+  question.until = question.began + bound(seconds_to_compute(question.blocks, question.before));
+  p_.link.start(*std::move(transfer));
+}
+
+void PeerPrefixes::copied(Question& question, bool ok) {
+  if (!ok) {
+    p_.metrics.prefix_failed += tokens(question.blocks);
+    return;
+  }
+  p_.metrics.prefix_hits += tokens(question.blocks);
+  p_.metrics.prefix_bytes += question.bytes;
+  Path& path = paths_[question.peer];
+  path.bytes += static_cast<double>(question.bytes) - path.bytes * kOfOne;
+  path.seconds += to_seconds(p_.clock.now() - question.began) - path.seconds * kOfOne;
+  path.measured = p_.clock.now();
+}
+
+// ---------------------------------------------------------------- going on
+
+void PeerPrefixes::update() {
+  const Nanos now = p_.clock.now();
+  const std::vector<KvCache::CopiedPrefix> copies = p_.cache.take_copied_prefixes();
+  for (auto it = questions_.begin(); it != questions_.end();) {
+    Question& question = it->second;
+    const auto copy = std::find_if(copies.begin(), copies.end(),
+                                   [&](const KvCache::CopiedPrefix& c) { return question.copy == c.id; });
+    const bool ended = copy != copies.end();
+    if (ended) copied(question, copy->ok);
+    const bool late = !ended && now >= question.until;
+    if (late && !question.held.empty()) {
+      p_.metrics.prefix_late += tokens(question.copy ? question.blocks : question.chain.size());
+    }
+    if (ended || late) release(question);
+    // Bytes that are on their way are used by others.
+    const bool over = ended || (late && !question.copy);
+    if (over) {
+      if (!ended) note_found(0);
+      done_.push_back(it->first);
+    }
+    it = over ? questions_.erase(it) : std::next(it);
+  }
+}
+
+void PeerPrefixes::release(Question& question) {
+  std::vector<LiveRequest*> back;
+  for (const SeqId id : std::exchange(question.held, {})) {
+    const auto held = held_.find(id);
+    p_.metrics.prefix_waited_s = p_.metrics.prefix_waited_s + to_seconds(p_.clock.now() - held->second);
+    held_.erase(held);
+    // It may have been cancelled.
+    if (LiveRequest* live = p_.requests.find(id)) back.push_back(live);
+  }
+  if (back.empty()) return;
+  p_.requests.release(back);
+  for (LiveRequest* live : back) p_.keeper.refresh(*live);
+}
+
+Nanos PeerPrefixes::next_deadline() const {
+  Nanos next = INT64_MAX;
+  for (const auto& [id, question] : questions_) {
+    if (!question.held.empty() || !question.copy) next = std::min(next, question.until);
+  }
+  return next;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,111 @@
+// Blocks of prompts that this instance lacks and a peer has, under every policy: a request that arrives is
+// held back while peers are asked and blocks are copied to the device; then it waits as any other, and finds
+// them cached. The other requests go on meanwhile.
+//
+//   symbol  unit  what
+//   T(n)    s     the rows of n missing blocks, computed here (CostModel::prefill_seconds)
+//   p       -     share of the blocks asked for that peers had, of late
+//   b       B/s   the speed of recent copies from that peer
+//
+//   asks                if T(missing) is more than kSlack
+//   waits for an answer at most max(p, 1/16) T(missing), but kLeastWait at least and kLongestWait at most
+//   copies n blocks     if bytes(n) / b <= T(n); a b that is unknown or old is measured anew
+//   waits for the bytes at most T(n), but kLeastWait at least and kLongestWait at most
+//
+// So a request waits about as long as it hopes to gain. What comes later serves requests that come later.
+// With PeerPrefixUse::kAlways it asks for everything, waits for kLongestWait and copies whatever there is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/sequences/kv_cache.h"
+#include "contract/lending.h"
+#include "contract/link.h"
+#include "contract/view.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+#include "engine/options.h"
+#include "engine/view_keeper.h"
+
+namespace kvasir {
+
+// Used by the engine's thread.
+class PeerPrefixes {
+ public:
+  static constexpr double kSlackS = 0.01;  // estimates are not more exact than this
+  static constexpr Nanos kLeastWait = 5 * kNanosPerMilli;
+  static constexpr Nanos kLongestWait = 2 * kNanosPerSecond;
+  static constexpr Nanos kOld = 10 * kNanosPerSecond;
+
+  // The arguments outlive it.
+  struct Parts {
+    const EngineOptions& options;
+    const Clock& clock;
+    KvCache& cache;
+    View& view;
+    LiveRequests& requests;
+    ViewKeeper& keeper;
+    Link& link;
+    EngineMetrics::Peers& metrics;
+  };
+  explicit PeerPrefixes(const Parts& parts) : p_(parts) {}
+
+  // A request has arrived and waits: it may be held back from now on.
+  void arrived(SeqId id);
+  // Peers' turn.
+  void add_to(LendingRequest& request);
+  void take_in(const std::vector<PrefixAnswer>& answers);
+  // Before a plan, when ended transfers are known: shows requests again that have what they waited for, or
+  // have waited for too long.
+  void update();
+
+  bool holds() const { return !held_.empty(); }
+  // When update() is due even if nothing happens; INT64_MAX: never.
+  Nanos next_deadline() const;
+
+ private:
+  struct Question {
+    std::vector<BlockHash> chain;
+    size_t before = 0;  // blocks of the prompt
+    Nanos until = 0;    // no request is held for it any longer
+    std::vector<SeqId> held;
+    // While blocks are copied.
+    std::optional<TransferId> copy;
+    std::string peer;
+    size_t blocks = 0;
+    uint64_t bytes = 0;
+    Nanos began = 0;
+  };
+  struct Path {
+    double bytes = 0, seconds = 0;  // sums in which older copies weigh less
+    Nanos measured = 0;
+  };
+
+  double seconds_to_compute(size_t blocks, size_t before) const;
+  Nanos bound(double seconds) const;
+  bool worth_copying(const Question& question, const std::string& peer, size_t blocks) const;
+  void copy(Question& question, const PrefixAnswer& answer);
+  void note_found(double share);
+  void copied(Question& question, bool ok);
+  void release(Question& question);
+  uint32_t tokens(size_t blocks) const {
+    return static_cast<uint32_t>(blocks) * p_.options.cache.geometry.block_tokens;
+  }
+
+  const Parts p_;
+  std::map<uint64_t, Question> questions_;  // by id
+  uint64_t next_id_ = 1;
+  std::map<SeqId, Nanos> held_;  // since when
+  std::vector<PrefixQuestion> to_ask_;
+  std::vector<uint64_t> done_;
+  double found_ = 1;                   // p above
+  std::map<std::string, Path> paths_;  // by peer
+};
+
+}  // namespace kvasir

@@ -1,0 +1,272 @@
+// Prefixes that instances show each other: questions, answers, and every way in which showing ends.
+#include "cluster/protocol/prefix_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include "cluster/protocol/cluster.pb.h"
+#include "cluster/protocol/instances.h"
+
+namespace kvasir::cluster::test {
+namespace {
+
+constexpr Nanos kSoon = 100 * kNanosPerMilli;
+
+// All prompts have one beginning.
+PrefixQuestion question(uint64_t id, uint64_t blocks, Nanos until, uint64_t first = 0) {
+  PrefixQuestion q{id, {}, {0, ~uint64_t{0}}, until};
+  for (uint64_t i = first; i < first + blocks; ++i) q.chain.push_back({i, ~i});
+  return q;
+}
+
+class Prefixes : public testing::Test {
+ protected:
+  PrefixExchange& at(size_t which) { return all.at(which).prefixes(); }
+  std::vector<PrefixExchange::Answer> ask(size_t which, uint64_t id, uint64_t blocks) {
+    at(which).ask(question(id, blocks, all.now() + kSoon), all.now());
+    all.deliver();
+    return at(which).take_answers();
+  }
+  // The blocks that can be read as the first slots of what is shown.
+  size_t readable(size_t holder, const PeerId& reader, uint64_t contract, uint32_t slots) {
+    const LoanTable::Slots of{contract, 0, slots, 1};
+    std::vector<uint32_t> blocks;
+    if (!all.lender(holder).loans()->pin(reader, {&of, 1}, blocks).ok()) return 0;
+    all.lender(holder).loans()->unpin(blocks);
+    return blocks.size();
+  }
+
+  uint32_t asked() {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < 5; ++i) sum += all.memory(i).asked;
+    return sum;
+  }
+
+  Instances all{{10, 10, 10, 10, 10}};
+};
+
+TEST_F(Prefixes, TheLongestOfThreeAnswersIsTaken) {
+  all.memory(1).has = 2;
+  all.memory(2).has = 3;
+  all.memory(3).has = 1;
+  const auto answers = ask(0, 7, 5);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].question, 7u);
+  EXPECT_EQ(answers[0].cells, 6u);  // two of each block
+  EXPECT_EQ(answers[0].shown.creditor, all.id(2));
+  EXPECT_EQ(readable(2, all.id(0), answers[0].shown.id, 6), 6u);
+  EXPECT_EQ(readable(2, all.id(1), answers[0].shown.id, 6), 0u) << "it is shown to nobody else";
+  // Those that are not read end at once.
+  EXPECT_EQ(at(1).shown() + at(3).shown(), 0u);
+  EXPECT_EQ(at(2).shown(), 1u);
+  at(0).done(answers[0].shown);
+  all.deliver();
+  EXPECT_EQ(at(2).shown(), 0u);
+  EXPECT_EQ(readable(2, all.id(0), answers[0].shown.id, 6), 0u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(all.memory(i).free_blocks(), 10u) << i;
+}
+
+TEST_F(Prefixes, NoMoreThanThreeAreAsked) {
+  all.memory(4).has = 1;
+  uint32_t found = 0;
+  for (uint64_t id = 1; id <= 8; ++id) {
+    const uint32_t before = asked();
+    const auto answers = ask(0, id, 3);
+    EXPECT_EQ(asked() - before, 3u);
+    ASSERT_EQ(answers.size(), 1u);
+    if (answers[0].cells > 0) at(0).done(answers[0].shown);
+    found += answers[0].cells > 0 ? 1 : 0;
+  }
+  EXPECT_GE(found, 7u)
+      << "of four others three are asked, and the one that had some is one of them next time";
+}
+
+// Of twenty instances one computes a prompt, for which it asked. Any other finds it there by one more
+// question.
+TEST(ManyPrefixes, TheHomeKnowsWhoHasIt) {
+  Instances all(std::vector<uint32_t>(20, 10));
+  const auto ask = [&](size_t which, uint64_t id, uint64_t blocks) {
+    all.at(which).prefixes().ask(question(id, blocks, all.now() + kSoon), all.now());
+    all.deliver();
+    auto answers = all.at(which).prefixes().take_answers();
+    EXPECT_EQ(answers.size(), 1u);
+    return answers[0];
+  };
+  const auto asked = [&] {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < 20; ++i) sum += all.memory(i).asked;
+    return sum;
+  };
+  EXPECT_EQ(ask(7, 1, 4).cells, 0u);
+  all.memory(7).has = 4;
+  for (size_t which = 0; which < 20; ++which) {
+    if (which == 7) continue;
+    const uint32_t before = asked();
+    const auto answer = ask(which, 2, which % 2 == 0 ? 4 : 3);
+    EXPECT_LE(asked() - before, 4u);
+    EXPECT_EQ(answer.cells, which % 2 == 0 ? 8u : 6u) << which;
+    if (answer.cells > 0) all.at(which).prefixes().done(answer.shown);
+    all.deliver();
+    EXPECT_EQ(ask(7, 3, 4).cells, 0u)
+        << "the last one to ask is named, and has none; then this one is named again";
+  }
+}
+
+TEST(ManyPrefixes, ADeadInstanceIsNotNamed) {
+  Instances all(std::vector<uint32_t>(8, 10));
+  all.at(5).prefixes().ask(question(1, 4, all.now() + kSoon), all.now());
+  all.deliver();
+  all.memory(5).has = 4;
+  all.kill(5);
+  for (size_t which : {0u, 1u, 2u}) {
+    all.at(which).prefixes().ask(question(1, 4, all.now() + kSoon), all.now());
+    all.deliver();
+    const auto answers = all.at(which).prefixes().take_answers();
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].cells, 0u);
+  }
+}
+
+TEST_F(Prefixes, NobodyHasAny) {
+  const auto answers = ask(0, 1, 3);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 0u);
+}
+
+TEST(PrefixesAlone, WithoutPeersTheAnswerIsThereAtOnce) {
+  Instances one({10});
+  one.at(0).prefixes().ask(question(3, 2, one.now() + kSoon), one.now());
+  const auto answers = one.at(0).prefixes().take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 0u);
+}
+
+// One whose engine is in a step answers in its next turn; the reader waits as long as it said.
+TEST_F(Prefixes, AnAnswerMayWaitForATurn) {
+  all.memory(1).has = 2;
+  all.memory(1).busy = true;
+  EXPECT_TRUE(ask(0, 1, 3).empty());
+  all.run(kSoon / 2);
+  EXPECT_TRUE(at(0).take_answers().empty());
+  all.memory(1).busy = false;
+  all.at(1).tick(all.now());
+  all.deliver();
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 4u);
+}
+
+TEST_F(Prefixes, WhatComesTooLateIsGivenBack) {
+  all.memory(1).has = 2;
+  all.memory(2).has = 1;
+  all.memory(1).busy = true;
+  EXPECT_TRUE(ask(0, 1, 3).empty());
+  all.run(kSoon);
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u) << "the best of those that came";
+  EXPECT_EQ(answers[0].shown.creditor, all.id(2));
+  all.memory(1).busy = false;
+  all.at(1).tick(all.now());
+  all.deliver();
+  EXPECT_TRUE(at(0).take_answers().empty());
+  EXPECT_EQ(at(1).shown(), 0u) << "nor does it show what nobody waits for";
+  EXPECT_EQ(all.memory(1).free_blocks(), 10u);
+}
+
+TEST_F(Prefixes, AQuestionThatIsForgottenLeavesNothing) {
+  all.memory(1).has = 2;
+  all.memory(2).busy = true;
+  EXPECT_TRUE(ask(0, 1, 3).empty());
+  EXPECT_EQ(at(1).shown(), 1u);
+  at(0).forget(1);
+  all.deliver();
+  EXPECT_EQ(at(1).shown(), 0u);
+  all.memory(2).has = 3;
+  all.memory(2).busy = false;
+  all.at(2).tick(all.now());
+  all.deliver();
+  EXPECT_EQ(at(2).shown(), 0u);
+  EXPECT_TRUE(at(0).take_answers().empty());
+}
+
+TEST_F(Prefixes, ShowingEndsByItselfAndWhatIsReadThenStays) {
+  all.memory(1).has = 2;
+  const auto answers = ask(0, 1, 3);
+  ASSERT_EQ(answers.size(), 1u);
+  const LoanTable::Slots of{answers[0].shown.id, 0, 4, 1};
+  std::vector<uint32_t> read;
+  ASSERT_TRUE(all.lender(1).loans()->pin(all.id(0), {&of, 1}, read).ok());
+  all.run(4 * kNanosPerSecond);
+  EXPECT_EQ(at(1).shown(), 0u);
+  EXPECT_EQ(readable(1, all.id(0), answers[0].shown.id, 4), 0u);
+  EXPECT_EQ(all.memory(1).free_blocks(), 6u);
+  all.lender(1).loans()->unpin(read);
+  all.at(1).tick(all.now());
+  EXPECT_EQ(all.memory(1).free_blocks(), 10u);
+}
+
+TEST_F(Prefixes, ADeadPeerIsWaitedForNoLonger) {
+  all.memory(1).has = 2;
+  all.memory(2).busy = true;
+  EXPECT_TRUE(ask(0, 1, 3).empty());
+  all.kill(1);
+  EXPECT_TRUE(at(0).take_answers().empty());
+  all.kill(2);
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 0u) << "what the dead one showed is gone";
+}
+
+TEST_F(Prefixes, ADeadReaderHoldsNothing) {
+  all.memory(1).has = 2;
+  EXPECT_EQ(ask(0, 1, 3).size(), 1u);
+  EXPECT_EQ(at(1).shown(), 1u);
+  all.kill(0);
+  EXPECT_EQ(at(1).shown(), 0u);
+  EXPECT_EQ(all.memory(1).free_blocks(), 10u);
+}
+
+TEST_F(Prefixes, OneThatLeavesShowsNothing) {
+  all.memory(1).has = 2;
+  EXPECT_EQ(ask(0, 1, 3).size(), 1u);
+  all.at(1).leave(all.now());
+  EXPECT_EQ(at(1).shown(), 0u);
+  const auto answers = ask(0, 2, 3);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 0u);
+}
+
+TEST_F(Prefixes, OnlyTheReaderSaysThatItIsDone) {
+  all.memory(1).has = 2;
+  const auto answers = ask(0, 1, 3);
+  ASSERT_EQ(answers.size(), 1u);
+  at(2).done(answers[0].shown);
+  all.deliver();
+  EXPECT_EQ(at(1).shown(), 1u);
+}
+
+TEST_F(Prefixes, MalformedMessagesChangeNothing) {
+  all.memory(1).has = 2;
+  wire::FindPrefix odd;
+  odd.add_hashes(1);
+  EXPECT_FALSE(at(1).handle(all.id(0), odd, all.now()).ok());
+  EXPECT_FALSE(at(1).handle(all.id(0), wire::FindPrefix(), all.now()).ok());
+  wire::FindPrefix long_one;
+  for (size_t i = 0; i < 2 * (PrefixExchange::kMostBlocks + 1); ++i) long_one.add_hashes(i);
+  EXPECT_FALSE(at(1).handle(all.id(0), long_one, all.now()).ok());
+  wire::FindPrefix without_beginning;
+  without_beginning.add_hashes(1);
+  without_beginning.add_hashes(1);
+  EXPECT_FALSE(at(1).handle(all.id(0), without_beginning, all.now()).ok());
+  EXPECT_EQ(at(1).shown(), 0u);
+  wire::PrefixFound loan;
+  loan.set_question(1);
+  loan.set_cells(2);
+  loan.set_contract(5);
+  EXPECT_FALSE(at(0).handle(all.id(1), loan).ok()) << "it is the number of a loan";
+  loan.set_contract(kShowsPrefix | 5);
+  EXPECT_TRUE(at(0).handle(all.id(1), loan).ok());
+  EXPECT_TRUE(at(0).take_answers().empty()) << "nobody asked";
+}
+
+}  // namespace
+}  // namespace kvasir::cluster::test

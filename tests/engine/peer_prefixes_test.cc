@@ -1,0 +1,326 @@
+// Requests that are held back while the beginnings of their prompts come from peers.
+#include "engine/peer_prefixes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "contract/cost_estimator.h"
+#include "engine/engine_fixture.h"
+#include "fakes/fake_link.h"
+
+namespace kvasir::test {
+namespace {
+
+// Peers that answer when the test says so.
+class Answering final : public Lending {
+ public:
+  LendingEvents turn(const LendingRequest& request, LendableCells& own) override {
+    for (const PrefixQuestion& q : request.prefixes_wanted) asked.push_back(q);
+    for (const uint64_t id : request.prefixes_done) done.push_back(id);
+    if (!show.empty()) shown = own.show_prefix(std::exchange(show, {}));
+    if (hide) own.hide_prefix(std::exchange(hide, 0));
+    LendingEvents events;
+    events.prefixes_found = std::exchange(answers, {});
+    return events;
+  }
+  void start_anew() override {}
+  void set_wake(std::function<void()>) override {}
+
+  std::vector<PrefixQuestion> asked;
+  std::vector<uint64_t> done;
+  std::vector<PrefixAnswer> answers;
+  std::vector<PrefixHash> show;  // in the next turn
+  LendableCells::Prefix shown;
+  uint64_t hide = 0;
+};
+
+EngineOptions options_with(PeerPrefixUse use) {
+  EngineOptions o = small_options();
+  o.peer_prefixes = use;
+  o.cache.prefix_cells = o.cache.cells(Tier::kDevice);
+  return o;
+}
+
+// A row takes a millisecond: 32 of them 32.
+CostModel costs() {
+  CostModel c;
+  c.prefill_row_s = 1e-3;
+  return c;
+}
+
+// Beliefs that stay as they are.
+class FixedCosts final : public CostEstimator {
+ public:
+  explicit FixedCosts(const CostModel& costs) : costs_(costs) {}
+  void observe(const StepWork&, double) override {}
+  bool take_latest(CostModel& costs) override {
+    costs = costs_;
+    return true;
+  }
+  bool learning() const override { return false; }
+  uint64_t observed() const override { return 0; }
+  uint64_t dropped() const override { return 0; }
+  double error() const override { return 0; }
+
+ private:
+  const CostModel costs_;
+};
+
+struct World {
+  explicit World(PeerPrefixUse use = PeerPrefixUse::kByCost, const CostModel& believed = costs())
+      : options(options_with(use)),
+        device(options.cache.device_bytes),
+        host(options.cache.peers_bytes()),
+        link(clock, {device, host, {}}),
+        executor(clock, 1, kStep),
+        beliefs(believed),
+        engine(options, make_policy("sarathi").value(), executor, clock, nullptr, &link, {&beliefs, nullptr},
+               &peers) {}
+
+  std::shared_ptr<CollectingSink> submit(GenerationRequest r) {
+    auto sink = std::make_shared<CollectingSink>();
+    last = engine.submit(std::move(r), sink).value();
+    return sink;
+  }
+  // A peer has so many blocks of the question asked last: two cells each.
+  void answer(size_t blocks) {
+    PrefixAnswer answer{peers.asked.back().id, {}, "b"};
+    for (uint32_t cell = 0; cell < 2 * blocks; ++cell) answer.cells.push_back(cell);
+    peers.answers.push_back(answer);
+  }
+  void finish() {
+    while (engine.step()) link.complete_all();
+  }
+  uint64_t steps() const { return engine.metrics().steps; }
+  const EngineMetrics::Peers& figures() const { return engine.metrics().peers; }
+
+  EngineOptions options;
+  VirtualClock clock;
+  std::vector<std::byte> device, host;
+  FakeLink link;
+  ScriptedExecutor executor;
+  Answering peers;
+  FixedCosts beliefs;
+  Engine engine;
+  RequestId last{};
+};
+
+TEST(PeerPrefixes, BlocksOfAPeerCountAsCached) {
+  World w;
+  const auto sink = w.submit(request(70, 2));  // four full blocks of 16, and the rest
+  w.engine.step();
+  ASSERT_EQ(w.peers.asked.size(), 1u);
+  EXPECT_EQ(w.peers.asked[0].chain.size(), 4u);
+  EXPECT_EQ(w.peers.asked[0].chain[0], block_hash(root_hash("", ""), request(16, 1).prompt).words);
+  EXPECT_EQ(w.steps(), 0u) << "it is held back";
+  w.answer(3);
+  w.engine.step();
+  EXPECT_EQ(w.link.queued(), 1u);
+  w.engine.step();
+  EXPECT_EQ(w.steps(), 0u) << "its bytes have not come";
+  EXPECT_TRUE(w.peers.done.empty());
+  w.link.complete_all();
+  w.finish();
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 48u);
+  EXPECT_EQ(w.figures().prefix_queries, 64u);
+  EXPECT_EQ(w.figures().prefix_hits, 48u);
+  EXPECT_EQ(w.figures().prefix_bytes, 3 * w.options.cache.geometry.kv_block_bytes());
+  EXPECT_EQ(sink->tokens.size(), 2u);
+  w.submit(request(70, 1, 500));
+  w.engine.step();
+  EXPECT_EQ(w.peers.done, (std::vector<uint64_t>{1}));
+}
+
+TEST(PeerPrefixes, WhatIsCachedIsNotAskedFor) {
+  World w(PeerPrefixUse::kAlways);
+  w.submit(request(40, 1));
+  w.engine.step();
+  w.answer(0);
+  w.finish();
+  w.submit(request(70, 1));
+  w.engine.step();
+  ASSERT_EQ(w.peers.asked.size(), 2u);
+  EXPECT_EQ(w.peers.asked[1].chain.size(), 2u);
+  w.answer(2);
+  w.finish();
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 64u);
+}
+
+TEST(PeerPrefixes, OthersRunMeanwhile) {
+  World w;
+  w.submit(request(70, 1));
+  const auto other = w.submit(request(8, 3, 900));
+  for (int i = 0; i < 3; ++i) w.engine.step();
+  EXPECT_EQ(other->tokens.size(), 3u);
+}
+
+// It hopes for all of its 64 rows at first, and waits for 64 ms.
+TEST(PeerPrefixes, WithoutAnAnswerItGoesOnWhenItHasWaitedForWhatItCouldGain) {
+  World w;
+  const auto sink = w.submit(request(70, 1));
+  w.engine.step();
+  w.clock.advance(63 * kNanosPerMilli);
+  w.engine.step();
+  EXPECT_EQ(w.steps(), 0u);
+  w.clock.advance(2 * kNanosPerMilli);
+  w.finish();
+  EXPECT_EQ(sink->tokens.size(), 1u);
+  EXPECT_EQ(w.figures().prefix_late, 64u);
+  w.engine.step();
+  EXPECT_EQ(w.peers.done, (std::vector<uint64_t>{1}));
+  w.answer(3);  // too late
+  w.submit(request(70, 1, 300));
+  w.engine.step();
+  EXPECT_EQ(w.link.queued(), 0u);
+  // Of the blocks asked for 15/16 were found, of late: (1 - 1/16) 64 ms.
+  EXPECT_NEAR(to_seconds(w.peers.asked[1].until - w.clock.now()), 0.060, 1e-6);
+}
+
+TEST(PeerPrefixes, WhereNobodyEverHasAnyItWaitsForASixteenthOfTheTime) {
+  World w;
+  Nanos waits = 0;
+  for (int i = 0; i < 100; ++i) {
+    w.submit(request(500, 1, 1000 * i));
+    w.engine.step();
+    waits = w.peers.asked.back().until - w.clock.now();
+    w.answer(0);
+    w.finish();
+  }
+  EXPECT_NEAR(to_seconds(waits), 0.031, 1e-6);  // 31 blocks of 16 rows are 496 ms
+  EXPECT_EQ(w.figures().prefix_hits, 0u);
+}
+
+TEST(PeerPrefixes, ACopyThatFailsIsComputed) {
+  World w;
+  const auto sink = w.submit(request(70, 2));
+  w.engine.step();
+  w.answer(3);
+  w.engine.step();
+  w.link.fail(TransferId{1});
+  w.finish();
+  EXPECT_EQ(sink->tokens.size(), 2u);
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 0u);
+  EXPECT_EQ(w.figures().prefix_failed, 48u);
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
+// For 48 rows it waits for 48 ms, then it goes on. What comes later serves the next one.
+TEST(PeerPrefixes, ACopyThatIsLateServesOthers) {
+  World w;
+  const auto sink = w.submit(request(70, 1));
+  w.engine.step();
+  w.answer(3);
+  w.engine.step();
+  w.clock.advance(50 * kNanosPerMilli);
+  for (int i = 0; i < 3; ++i) w.engine.step();
+  EXPECT_EQ(sink->tokens.size(), 1u);
+  EXPECT_EQ(w.figures().prefix_late, 48u);
+  w.finish();
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
+TEST(PeerPrefixes, RequestsWithOneBeginningAskOnce) {
+  World w;
+  w.submit(request(70, 1));
+  w.submit(request(70, 1));
+  w.engine.step();
+  EXPECT_EQ(w.peers.asked.size(), 1u);
+  w.answer(4);
+  w.finish();
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 128u);
+}
+
+TEST(PeerPrefixes, OneThatIsCancelledIsHeldNoLonger) {
+  World w;
+  const auto sink = w.submit(request(70, 1));
+  w.engine.step();
+  w.engine.cancel(w.last);
+  w.engine.step();
+  EXPECT_EQ(*sink->finish, FinishReason::kAbort);
+  w.answer(3);
+  w.finish();
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
+TEST(PeerPrefixes, ByCostAShortPromptIsNotAskedFor) {
+  World cost;  // 16 rows take 16 ms, of which 10 are what the estimates may be wrong by
+  cost.submit(request(16, 1));
+  cost.engine.step();
+  EXPECT_TRUE(cost.peers.asked.empty()) << "none is full before the last token";
+  CostModel fast = costs();
+  fast.prefill_row_s = 6e-4;
+  World short_one(PeerPrefixUse::kByCost, fast);
+  short_one.submit(request(17, 1));
+  short_one.engine.step();
+  EXPECT_TRUE(short_one.peers.asked.empty());
+  World always(PeerPrefixUse::kAlways, fast);
+  always.submit(request(17, 1));
+  always.engine.step();
+  EXPECT_EQ(always.peers.asked.size(), 1u);
+}
+
+// The first copy is tried, and takes 200 ms for three blocks. Four blocks, which are computed in 64, are then
+// not copied; when ten seconds have gone by it is tried again.
+TEST(PeerPrefixes, ASlowPathIsNotTakenAgainUntilItsTimesAreOld) {
+  World w;
+  const auto ask = [&](Token first, size_t blocks) {
+    w.submit(request(70, 1, first));
+    w.engine.step();
+    w.answer(blocks);
+    w.engine.step();
+    return w.link.queued();
+  };
+  EXPECT_EQ(ask(100, 3), 1u);
+  w.clock.advance(200 * kNanosPerMilli);
+  w.link.complete_all();
+  w.finish();
+  EXPECT_EQ(ask(200, 4), 0u);
+  w.finish();
+  w.clock.advance(10 * kNanosPerSecond);
+  EXPECT_EQ(ask(300, 4), 1u);
+  w.finish();
+  EXPECT_EQ(w.engine.metrics().peers.prefix_hits, 48u + 64u);
+}
+
+// What is shown keeps its bytes, though others want the room.
+TEST(PeerPrefixes, WhatIsShownStaysAndOnlyAQuarterIs) {
+  World w(PeerPrefixUse::kAlways);  // 32 blocks
+  w.submit(request(200, 1));
+  w.engine.step();
+  ASSERT_EQ(w.peers.asked.size(), 1u);
+  const std::vector<PrefixHash> chain = w.peers.asked[0].chain;
+  ASSERT_EQ(chain.size(), 12u);
+  w.answer(0);
+  w.finish();
+  w.peers.show = chain;
+  w.engine.step();
+  EXPECT_EQ(w.peers.shown.frames.size(), 16u) << "eight of the twelve";
+  const uint64_t id = w.peers.shown.id;
+  w.peers.show = chain;
+  w.engine.step();
+  EXPECT_TRUE(w.peers.shown.frames.empty());
+  // One that takes all the rest evicts the others only.
+  w.submit(request(380, 1, 5000));
+  w.engine.step();
+  w.answer(0);
+  w.finish();
+  w.submit(request(200, 1));
+  w.engine.step();
+  EXPECT_EQ(w.peers.asked.back().chain.size(), 4u);
+  w.answer(0);
+  w.finish();
+  w.peers.hide = id;
+  w.engine.step();
+  w.peers.show = chain;
+  w.engine.step();
+  EXPECT_EQ(w.peers.shown.frames.size(), 16u);
+  w.peers.hide = w.peers.shown.id;
+  w.engine.step();
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
+}  // namespace
+}  // namespace kvasir::test
