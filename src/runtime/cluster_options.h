@@ -22,6 +22,8 @@ struct ClusterOptions {
   uint64_t borrow_bytes = UINT64_MAX;  // UINT64_MAX: four times the KV cache's memory
   double lend_compute = 0.5;
   std::string fetch = "cost";  // never | cost | always
+  // When prefixes are copied from peers: never | cost | always.
+  std::string prefixes = "cost";
 
   std::string http_address;  // where clients reach it; filled in by the server
   bool on() const { return !directory.empty(); }

@@ -34,6 +34,10 @@ bool borrows(const RuntimeOptions& options) {
          policy_traits(options.scheduling_policy).borrows;
 }
 
+bool shares_prefixes(const RuntimeOptions& options) {
+  return options.cluster.on() && options.cluster.prefixes != "never" && options.enable_prefix_caching;
+}
+
 EngineOptions engine_options(const RuntimeOptions& options) {
   EngineOptions engine;
   engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
@@ -45,6 +49,10 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.cache.tells_events = options.cache_events != nullptr;
   engine.cache_events = options.cache_events;
   engine.map = options.map;
+  if (shares_prefixes(options)) {
+    engine.peer_prefixes =
+        options.cluster.prefixes == "always" ? PeerPrefixUse::kAlways : PeerPrefixUse::kByCost;
+  }
   return engine;
 }
 

@@ -39,6 +39,8 @@ CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 uint32_t batched_tokens(const RuntimeOptions& options);
 // Whether peers' memory is used: the instance is in a cluster, and its policy borrows.
 bool borrows(const RuntimeOptions& options);
+// Whether prefixes are copied from peers, and shown to them.
+bool shares_prefixes(const RuntimeOptions& options);
 // Everything except the geometry, the sizes of the tiers, and what follows from these.
 EngineOptions engine_options(const RuntimeOptions& options);
 

@@ -172,10 +172,12 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
   cluster::NodeOptions options;
   options.self = member_of(flags, *transport, model);
   options.broker.protocol.location = flags.location;
+  if (model == nullptr || model->prefix_cells == 0) options.broker.protocol.prefix_asked = 0;
   if (model != nullptr) {
     options.broker.protocol.lend_cap = model->lend_cap_cells;
     options.broker.protocol.device = true;
     options.broker.borrowable_cells = model->borrowable_cells;
+    options.broker.prefix_cells = model->prefix_cells;
     options.memory = model->memory;
     options.memory->lent.share = flags.lend_compute;
     options.memory->borrowed.fetch = flags.fetch == "never"    ? Fetch::kNever

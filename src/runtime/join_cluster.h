@@ -25,6 +25,7 @@ struct ClusterModel {
   std::string geometry;  // the digest that peers compare
   cluster::NodeMemory memory;
   uint32_t borrowable_cells = 0;
+  uint32_t prefix_cells = 0;  // 0: prefixes are neither copied nor shown
   uint32_t lend_cap_cells = 0;
 };
 

@@ -156,6 +156,7 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
   model.memory.tiers[index_of(Tier::kDevice)] = {device_->device_tier().data(), cache.device_bytes};
   model.memory.tiers[index_of(Tier::kHost)] = {device_->host_tier().data(), cache.host_bytes};
   model.borrowable_cells = cache.borrowable_cells();
+  model.prefix_cells = cache.prefix_cells;
   const uint64_t own = cache.device_bytes + (cache.borrowed_bytes > 0 ? 0 : cache.host_bytes);
   const uint64_t lent =
       options.cluster.lend_bytes == UINT64_MAX ? own / 2 : std::min(options.cluster.lend_bytes, own);
@@ -167,7 +168,7 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
 
 // Makes the link between the tiers and to borrowed memory.
 Status LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
-  if (cache.host_bytes + cache.disk_bytes + cache.borrowed_bytes == 0) return {};
+  if (cache.host_bytes + cache.disk_bytes + cache.peers_bytes() == 0) return {};
   MemoryLinkOptions link;
   link.memory[static_cast<size_t>(Tier::kDevice)] = device_->device_tier();
   link.memory[static_cast<size_t>(Tier::kHost)] = device_->host_tier();
@@ -182,10 +183,10 @@ Status LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOption
   }
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
-  if (cache.borrowed_bytes > 0) {
+  if (cache.peers_bytes() > 0) {
     link.peers = &joined_.node->memory();
-    link.borrowed_begin = cache.borrowed_begin();
-    link.borrowed_bytes = cache.borrowed_bytes;
+    link.borrowed_begin = cache.peers_begin();
+    link.borrowed_bytes = cache.peers_bytes();
   }
   link_ = std::make_unique<MemoryLink>(std::move(link), clock_);
   link_report_ = link_report(options);
@@ -297,7 +298,8 @@ Status LoadedRuntime::load(const RuntimeOptions& options) {
 }
 
 void LoadedRuntime::log_start(const RuntimeOptions& options) const {
-  if (policy_traits(options.scheduling_policy).offloads && !link_) {
+  const CacheOptions& cache = engine_->options().cache;
+  if (policy_traits(options.scheduling_policy).offloads && cache.tier_bytes(cache.slower_tier()) == 0) {
     log_warning("--scheduling-policy {} has nowhere to move keys and values: give --kv-offloading-size, too",
                 options.scheduling_policy);
   }

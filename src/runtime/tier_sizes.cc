@@ -142,6 +142,8 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
   const uint64_t odd = cache.stage_bytes > 0 ? (device - cache.stage_bytes) % 64 : 0;
   cache.stage_bytes += odd;
   cache.device_bytes = device - cache.stage_bytes;
+  // What is copied at once has room on the device.
+  if (shares_prefixes(options)) cache.prefix_cells = cache.cells(Tier::kDevice);
   return {};
 }
 
