@@ -18,13 +18,14 @@ namespace {
 class SparedCells final : public LentCells {
  public:
   explicit SparedCells(uint64_t cell_bytes) : cells(cell_bytes) {}
-  std::byte* pin(const PeerId& debtor, uint64_t contract, uint32_t index) override {
+  bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+           std::vector<uint32_t>& pins) override {
     const Spared spared;
-    return cells.pin(debtor, contract, index);
+    return cells.pin(debtor, runs, at, pins);
   }
-  void unpin(const PeerId& debtor, uint64_t contract, uint32_t index) override {
+  void unpin(std::span<const uint32_t> pins) override {
     const Spared spared;
-    cells.unpin(debtor, contract, index);
+    cells.unpin(pins);
   }
   OwnedCells cells;
 };
