@@ -74,6 +74,8 @@ void LentMemory::stop() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return running_ == 0; });
   for (const std::shared_ptr<Debtor>& debtor : turns_) debtor->queue.clear();  // they name their debtor
 }
 
@@ -258,6 +260,7 @@ bool LentMemory::take(Request& out, Nanos now) {
 }
 
 void LentMemory::begin(Request& request, Nanos now) {
+  ++running_;
   ++request.debtor->running;
   if (request.is_write()) request.debtor->writing = true;
   request.waited = now - request.arrived;
@@ -265,6 +268,7 @@ void LentMemory::begin(Request& request, Nanos now) {
 
 void LentMemory::end(const Request& request) {
   Debtor& debtor = *request.debtor;
+  --running_;
   --debtor.running;
   if (request.is_write()) debtor.writing = false;
   if (request.is_query()) open_leaf_rows_ -= request.leaf_rows();

@@ -93,7 +93,7 @@ class LentMemory {
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 
-  // Stops serving; when this returns nothing is pinned. REQUIRES: handle() is not running
+  // Stops serving; when this returns nothing is pinned. REQUIRES: not called by handle() or serve_one()
   void stop();
 
   // A message that is no reply (is_reply()). Never waits for a query.
@@ -177,6 +177,7 @@ class LentMemory {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool stopping_ = false;
+  int running_ = 0;  // requests that have begun and not ended
   ComputeBudget budget_;
   std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Debtor>> debtors_;
   std::map<std::pair<std::string, uint64_t>, CellTables> tables_;  // that debtors told us

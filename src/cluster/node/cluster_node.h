@@ -182,6 +182,7 @@ class ClusterNode final : public Lending {
   std::mutex wake_mutex_;  // guards wake_
   std::function<void()> wake_;
 
+  std::mutex ending_mutex_;        // of end_life(); taken before all others
   mutable std::mutex data_mutex_;  // guards data_, inbox_; taken with mutex_ held, never the other way round
   std::shared_ptr<Data> data_;
   std::vector<Control> inbox_;

@@ -69,6 +69,9 @@ class Lender {
   // The references outlive it.
   Lender(const ProtocolSettings& settings, LendableMemory& memory, Post& post)
       : settings_(settings), memory_(memory), post_(post) {}
+  ~Lender() { loans_->close(); }
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
 
   Status handle(const PeerId& from, const wire::Ask& message, Nanos now);
   // Answers an Ask that is not for this lender to judge.

@@ -46,6 +46,11 @@ void LoanTable::take_unpinned(std::vector<uint32_t>& free) {
   unpinned_.clear();
 }
 
+void LoanTable::close() {
+  std::lock_guard lock(mutex_);
+  loans_.clear();
+}
+
 uint32_t LoanTable::leftovers() const {
   std::lock_guard lock(mutex_);
   return static_cast<uint32_t>(doomed_.size() + unpinned_.size());

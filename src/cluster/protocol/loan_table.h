@@ -34,6 +34,8 @@ class LoanTable {
   void end(uint64_t contract, std::vector<uint32_t>& free);
   // Adds the blocks that were taken while they were pinned and are pinned no longer.
   void take_unpinned(std::vector<uint32_t>& free);
+  // Nothing is lent any more; what is pinned may still be unpinned.
+  void close();
   // Blocks that were taken and have not been handed out since.
   uint32_t leftovers() const;
 

@@ -280,6 +280,28 @@ TEST_F(LentMemoryTest, ALostDebtorIsNotServed) {
   cells.when_pinned = nullptr;
 }
 
+TEST_F(LentMemoryTest, AStopWaitsForACopyThatHasBegun) {
+  std::atomic<bool> begun = false, may_go_on = false, stopped = false;
+  cells.when_pinned = [&] {
+    begun = true;
+    begun.notify_all();
+    may_go_on.wait(false);
+  };
+  std::thread dispatcher([&] { memory->handle(debtor, read(0, 0, 16)); });
+  begun.wait(false);
+  std::thread stopper([&] {
+    memory->stop();
+    stopped = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(stopped);
+  may_go_on = true;
+  may_go_on.notify_all();
+  dispatcher.join();
+  stopper.join();
+  EXPECT_EQ(cells.pinned(), 0u);
+}
+
 TEST_F(LentMemoryTest, WhatWaitedTooLongIsNotComputed) {
   auto message = query();
   const uint64_t patience = 5 * kNanosPerMilli;

@@ -42,6 +42,23 @@ TEST(Lending, BlocksAreBorrowedReadAndGivenBackBySlots) {
   EXPECT_EQ(all.memory(1).free_blocks(), 8u);
 }
 
+TEST(Lending, NothingIsLentThatOutlivesItsLender) {
+  std::shared_ptr<LoanTable> loans;
+  std::vector<uint32_t> pinned;
+  const LoanTable::Slots slots = {1, 0, 3, 1};
+  {
+    Instances all({0, 8});
+    const ContractRef loan = all.borrow(0, 3);
+    ASSERT_EQ(loan.id, 1u);
+    loans = all.lender(1).loans();
+    ASSERT_TRUE(loans->pin(all.id(0), {&slots, 1}, pinned).ok());
+  }
+  std::vector<uint32_t> late;
+  EXPECT_FALSE(loans->pin({"a", 1}, {&slots, 1}, late).ok());
+  EXPECT_TRUE(late.empty());
+  loans->unpin(pinned);
+}
+
 TEST(Lending, AContractIsItsDebtorsInOneLife) {
   Instances all({0, 8, 0});
   const ContractRef loan = all.borrow(0, 3);
