@@ -124,7 +124,7 @@ void Broker::want(const LendingRequest& request, Nanos now) {
   const uint32_t lacks = request.missing.cells - std::min(request.missing.cells, granted);
   Want want;
   want.most = leaving_ ? 0 : std::min(std::max(lacks, asked_), cells_.free());
-  want.least = request.least;
+  want.least = request.least - std::min(request.least, granted);
   want.since = lacks > 0 ? request.missing.since : asked_since_;
   want.hold = request.hold;
   life_->control.want(want, request.needed_since, now);

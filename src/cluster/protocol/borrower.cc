@@ -10,11 +10,13 @@ namespace kvasir::cluster {
 
 void Borrower::want(const Want& want, Nanos now) {
   Want next = want;
-  next.least = std::min(want.least, want.most);
+  if (want.least > want.most) next.most = next.least = 0;  // less than that is of no use
   // Less of the same is told with the next heartbeat, and no more is ever asked for than is wanted.
   const bool more = next.most > want_.most || next.least != want_.least || next.since != want_.since ||
                     next.hold != want_.hold;
   const bool tells = next.most > 0 ? more : want_.most > 0;
+  // An advice for another request, which has its own place among all, is not for this one.
+  if (next.since != want_.since || next.least != want_.least) ++attempt_;
   want_ = next;
   if (tells && !round_) tell_leader(now);
 }

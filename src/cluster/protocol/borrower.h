@@ -73,6 +73,7 @@ class Borrower {
   Borrower(const ProtocolSettings& settings, Post& post) : settings_(settings), post_(post) {}
 
   // What is wanted from now on, instead of what was wanted before; what is granted is subtracted from it.
+  // Less at the most than at once is nothing.
   void want(const Want& want, Nanos now);
   const Want& wanted() const { return want_; }
   // Arrival of the oldest request that needs what is borrowed; INT64_MAX: there is none.

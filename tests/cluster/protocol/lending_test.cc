@@ -173,6 +173,16 @@ TEST(Lending, WhatIsWantedAtOnceComesTogetherOrNotAtAll) {
   EXPECT_EQ(blocks, 8u);
 }
 
+TEST(Lending, ThatOfWhichLessIsOfNoUseIsNotTakenInPart) {
+  Instances all({0, 8});
+  all.want(0, 6, std::nullopt, 7);
+  all.run(kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  all.want(0, 7, std::nullopt, 7);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
+}
+
 TEST(Lending, WhereOneOfTheCreditorsRefusesTheRestGoesBack) {
   Instances all({0, 5, 5});
   ASSERT_TRUE(all.memory(2).take(1));  // which the leader does not know yet
@@ -186,6 +196,26 @@ TEST(Lending, WhereOneOfTheCreditorsRefusesTheRestGoesBack) {
   all.want(0, 10, std::nullopt, 9);
   all.run(kNanosPerSecond);
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 2u);
+}
+
+// c keeps its memory for its own request, which came after b's first and before b's second.
+TEST(Lending, AnAdviceIsForTheRequestThatTheLeaderRanked) {
+  Instances all({0, 0, 8});
+  all.run(60 * kNanosPerSecond);
+  const Nanos first = all.now() - 30 * kNanosPerSecond, own = first + kNanosPerSecond;
+  all.lender(2).keep_for_own(8, own);
+  all.run(kNanosPerSecond);
+  all.want(1, 3, first);
+  for (const PeerMessage& message : all.transport(0).receive()) all.at(0).handle(message, all.now());
+  ASSERT_EQ(all.at(0).gmanager().counts().advised, 1u);
+  all.want(1, 3, own + kNanosPerSecond);
+  all.deliver();
+  all.run(3 * kNanosPerSecond);
+  EXPECT_EQ(all.lender(2).lent_blocks(), 0u);
+  EXPECT_TRUE(all.events(1).empty());
+  all.lender(2).keep_for_own(0, 0);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u);
 }
 
 TEST(Lending, AWishThatIsTakenBackIsForgotten) {
