@@ -51,11 +51,11 @@ struct Pair {
     a.links = {{{"b", kEpochB}, "b.example:7000", 40, 0, std::nullopt}};
     b.links = {{{"a", kEpochA}, "a.example:7000", 0, 38, PeerCost{150e-6, 2e9, 30e-6, 1.5e-6}}};
     a.ledger = {{{"a", kEpochA},
-                 {60, 100, 10, 0, INT64_MAX, true, "east/r1/a", {{{"b", kEpochB}, 39}}, {}},
+                 {60, 100, 10, 0, 0, INT64_MAX, true, "east/r1/a", {{{"b", kEpochB}, 39}}, {}},
                  120 * kNanosPerMilli,
                  false},
                 {{"b", kEpochB},
-                 {60, 100, 0, 0, INT64_MAX, false, "east/r1/b", {}, {{{"a", kEpochA}, 38}}},
+                 {60, 100, 0, 0, 0, INT64_MAX, false, "east/r1/b", {}, {{{"a", kEpochA}, 38}}},
                  80 * kNanosPerMilli,
                  true}};
     a.counts.settlements = 3;

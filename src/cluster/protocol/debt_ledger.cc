@@ -66,6 +66,8 @@ bool DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now, in
   if (figures.own > 0) figures.own_since = time_of(id, figures.own_since, now_there, now);
   if (figures.room > 0) entry.refused = false;
   const uint32_t own = entry.figures.own, room = entry.sorted;
+  lendable_ += figures.lendable;
+  lendable_ -= entry.figures.lendable;
   entry.figures = std::move(figures);
   entry.heard = now;
   entry.sent.clear();
@@ -88,6 +90,7 @@ void DebtLedger::sort(LedgerEntry& entry) {
 void DebtLedger::remove(const PeerId& id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
+  lendable_ -= it->second.figures.lendable;
   it->second.figures.room = 0;
   sort(it->second);
   entries_.erase(it);
@@ -104,12 +107,22 @@ void DebtLedger::clear() {
   by_room_.clear();
   entries_.clear();
   room_ = 0;
+  lendable_ = 0;
 }
 
 bool DebtLedger::may_lend(const LedgerEntry& entry, const PeerId& debtor, bool to_creditors) const {
-  if (entry.id.instance == debtor.instance) return false;
   if (entry.refused && !mutant(Mutant::kRefuserRecommended)) return false;
+  return may_ever_lend(entry, debtor, to_creditors);
+}
+
+bool DebtLedger::may_ever_lend(const LedgerEntry& entry, const PeerId& debtor, bool to_creditors) const {
+  if (entry.id.instance == debtor.instance) return false;
   return to_creditors || !entry.figures.owed.contains(debtor);
+}
+
+uint64_t DebtLedger::lendable_to(const PeerId& debtor) const {
+  const LedgerEntry* own = find(debtor);
+  return lendable_ - (own ? own->figures.lendable : 0);
 }
 
 bool DebtLedger::may_lend_to_any(const LedgerEntry& entry, std::span<const PeerId> debtors,

@@ -21,7 +21,8 @@ namespace kvasir::cluster {
 struct InstanceFigures {
   uint32_t free = 0;  // blocks of its memory
   uint32_t total = 0;
-  uint32_t room = 0;  // blocks that it would lend now, for a request older than all
+  uint32_t room = 0;      // blocks that it would lend now, for a request older than all
+  uint32_t lendable = 0;  // and the most that it lends in all, if nothing else uses its memory
   // Blocks that a request of its own needs, and when that arrived, by the clock of the table.
   uint32_t own = 0;
   Nanos own_since = INT64_MAX;
@@ -107,13 +108,16 @@ class DebtLedger {
   Allocation allocate(const Demand& demand, bool to_creditors,
                       const std::optional<Reservation>& before = std::nullopt,
                       std::span<const PeerId> kept_for = {});
-  // Whether an instance may lend to a debtor at all.
+  // Whether an instance may lend to a debtor, now or when it has room again.
   bool may_lend(const LedgerEntry& entry, const PeerId& debtor, bool to_creditors) const;
+  bool may_ever_lend(const LedgerEntry& entry, const PeerId& debtor, bool to_creditors) const;
   // It is not recommended any more until update() shows room.
   void refused(const PeerId& creditor);
 
   // What all would lend; less, if requests of their own go first.
   uint64_t room() const { return room_; }
+  // The most that the others can lend to a debtor at some time, in all.
+  uint64_t lendable_to(const PeerId& debtor) const;
   // What instances would lend that may lend nothing to any of these debtors.
   uint64_t room_not_for(std::span<const PeerId> debtors, bool to_creditors) const;
   const LedgerEntry* find(const PeerId& id) const;
@@ -142,6 +146,7 @@ class DebtLedger {
   std::map<PeerId, LedgerEntry, ByPeer> entries_;
   std::set<LedgerEntry*, ByRoom> by_room_;  // those with room, the most first
   uint64_t room_ = 0;                       // of all
+  uint64_t lendable_ = 0;                   // of all
   size_t looked_at_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace kvasir::cluster {
 namespace {
 
-// Longer loans have no known end, as far as it matters, and all that end later would have to be kept.
+// Longer loans have no known end, as far as it matters.
 constexpr Nanos kLongestHold = 3600 * kNanosPerSecond;
 
 }  // namespace
@@ -39,15 +39,16 @@ Status GManager::handle(const PeerId& from, const wire::Heartbeat& message, Nano
   InstanceFigures figures{.free = message.free(),
                           .total = message.total(),
                           .room = message.room(),
+                          .lendable = message.lendable(),
                           .own = message.own(),
                           .own_since = message.own_since_ns(),
                           .device = message.device(),
                           .location = message.location(),
                           .lent = {},
                           .owed = {}};
-  if (figures.room > figures.total || figures.free > figures.total) {
-    return error(ErrorCode::kCorrupt, "of {} blocks {} are free and {} may be lent", figures.total,
-                 figures.free, figures.room);
+  if (std::max({figures.room, figures.free, figures.lendable}) > figures.total) {
+    return error(ErrorCode::kCorrupt, "of {} blocks {} are free, and {} of {} may be lent", figures.total,
+                 figures.free, figures.room, figures.lendable);
   }
   for (const wire::Debt& debt : message.lent()) figures.lent[get(debt.peer())] = debt.blocks();
   for (const wire::Debt& debt : message.owed()) figures.owed[get(debt.peer())] = debt.blocks();
@@ -77,7 +78,7 @@ Status GManager::take(const PeerId& from, const wire::Borrow& message, Nanos now
   wish.attempt = message.attempt();
   wish.since_there = message.since_ns();
   wish.asking = message.asking();
-  if (message.hold_ns() > 0) wish.hold = std::min<int64_t>(message.hold_ns(), kLongestHold);
+  if (message.hold_ns() > 0 && message.hold_ns() <= kLongestHold) wish.hold = message.hold_ns();
   changed_ |= wait_list_.put(std::move(wish), now, settings_.answer);
   return {};
 }
@@ -85,7 +86,7 @@ Status GManager::take(const PeerId& from, const wire::Borrow& message, Nanos now
 // Which of two goes first is decided here alone.
 void GManager::say_who_waits(const PeerId& to, Nanos now) {
   LedgerEntry* entry = ledger_.find(to);
-  const Wish* first = wait_list_.first_but_of(to);
+  const Wish* first = wait_list_.first_but_of(to, ledger_);
   if (!first && !entry->told_who_waits) return;
   entry->told_who_waits = first != nullptr;
   wire::Envelope message;
@@ -196,8 +197,8 @@ void GManager::end_settling(Nanos now) {
 void GManager::tick(Nanos now) {
   if (!leads()) return;
   ledger_.expire(now - settings_.entry_lives);
-  wait_list_.expire(now - settings_.entry_lives, now);
   if (now >= next_look_) {
+    wait_list_.expire(now - settings_.entry_lives, ledger_, now);
     next_look_ = now + settings_.heartbeat;
     changed_ |= !mutant(Mutant::kPushForgotten);  // what was expected to come back may be late
   }

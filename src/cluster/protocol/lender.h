@@ -2,6 +2,7 @@
 // its blocks; in which order debtors ask is the leader's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -119,6 +120,8 @@ class Lender {
 
   // Blocks that would be lent to a peer now, for a request that is older than all others.
   uint32_t room() const;
+  // The most that it lends in all, if nothing else uses its memory.
+  uint32_t lendable() const { return lending_ ? std::min(settings_.lend_cap, memory_.total_blocks()) : 0; }
   // Blocks of contracts, and blocks whose contract has ended while they were pinned.
   uint32_t lent_blocks() const { return lent_; }
   uint32_t pinned_leftovers() const { return loans_->leftovers(); }

@@ -109,6 +109,7 @@ void RManager::heartbeat(Nanos now) {
   body->set_free(memory_.free_blocks());
   body->set_total(memory_.total_blocks());
   body->set_room(told_room_);
+  body->set_lendable(lender_.lendable());
   body->set_device(settings_.device);
   body->set_location(settings_.location);
   for (const auto& [debtor, blocks] : lender_.by_debtor()) {

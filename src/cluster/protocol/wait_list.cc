@@ -1,6 +1,7 @@
 #include "cluster/protocol/wait_list.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/mutant.h"
 
@@ -41,12 +42,19 @@ void WaitList::remove(const PeerId& instance) {
   debtors_.erase(it);
 }
 
-void WaitList::expire(Nanos since, Nanos now) {
+void WaitList::expire(Nanos since, const DebtLedger& ledger, Nanos now) {
   for (auto it = debtors_.begin(); it != debtors_.end();) {
     const auto debtor = it++;
     if (debtor->second.heard < since) remove(PeerId(debtor->first));
   }
-  loans_.erase(loans_.begin(), loans_.upper_bound(now));
+  std::set<const Loan*> gone;
+  for (const Left& left : this->left(ledger, now)) {
+    const LedgerEntry* creditor = ledger.find(left.loan->creditor);
+    const bool back = creditor ? left.blocks == 0 && creditor->heard > left.loan->known
+                               : left.end <= now || left.end == kNever;
+    if (back) gone.insert(left.loan);
+  }
+  std::erase_if(loans_, [&](const auto& loan) { return gone.contains(&loan.second); });
 }
 
 void WaitList::clear() {
@@ -55,23 +63,48 @@ void WaitList::clear() {
   loans_.clear();
 }
 
-WaitList::Earliest WaitList::earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger,
-                                      bool to_creditors) const {
-  uint64_t sum = room;
-  std::map<PeerId, std::map<PeerId, uint32_t, ByPeer>, ByPeer> counted;  // by creditor and debtor
+// Of a debtor's loans of one creditor those that are late are back first. Of the others those are left that
+// end first: what is believed to come too early keeps others waiting, and delays nobody who is waited for.
+std::vector<WaitList::Left> WaitList::left(const DebtLedger& ledger, Nanos now) const {
+  std::vector<Left> out;
+  // Those that a heartbeat knows of, by creditor and debtor.
+  std::map<PeerId, std::map<PeerId, std::vector<size_t>, ByPeer>, ByPeer> told;
   for (const auto& [end, loan] : loans_) {
     const LedgerEntry* creditor = ledger.find(loan.creditor);
-    if (!creditor || !ledger.may_lend(*creditor, demand.debtor, to_creditors)) continue;
-    uint32_t blocks = loan.blocks;
-    if (creditor->heard > loan.made) {
-      // What has come back before its time is room already.
-      const auto lent = creditor->figures.lent.find(loan.debtor);
-      uint32_t& before = counted[loan.creditor][loan.debtor];
-      blocks = std::min(blocks, lent == creditor->figures.lent.end() ? 0 : lent->second - before);
-      before += blocks;
+    if (creditor && creditor->heard > loan.made) told[loan.creditor][loan.debtor].push_back(out.size());
+    out.push_back({end, &loan, loan.blocks});
+  }
+  for (const auto& [creditor, debtors] : told) {
+    const auto& lent = ledger.find(creditor)->figures.lent;
+    for (const auto& [debtor, loans] : debtors) {
+      const auto there = lent.find(debtor);
+      uint64_t back = 0;
+      for (const size_t i : loans) back += out[i].blocks;
+      back -= std::min<uint64_t>(back, there == lent.end() ? 0 : there->second);
+      const auto comes_back = [&](Left& left) {
+        const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(back, left.blocks));
+        left.blocks -= blocks;
+        back -= blocks;
+      };
+      for (const size_t i : loans) {
+        if (out[i].end <= now) comes_back(out[i]);
+      }
+      for (auto i = loans.rbegin(); i != loans.rend(); ++i) comes_back(out[*i]);
     }
-    sum += blocks;
-    if (sum >= demand.least) return {end, static_cast<uint32_t>(sum - demand.least)};
+  }
+  return out;
+}
+
+WaitList::Earliest WaitList::earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger,
+                                      Nanos now, bool to_creditors) const {
+  uint64_t sum = room;
+  for (const Left& left : this->left(ledger, now)) {
+    if (left.end == kNever) break;
+    const LedgerEntry* creditor = ledger.find(left.loan->creditor);
+    // One that has refused lends again when its blocks are back.
+    if (!creditor || !ledger.may_ever_lend(*creditor, demand.debtor, to_creditors)) continue;
+    sum += left.blocks;
+    if (sum >= demand.least) return {std::max(left.end, now), static_cast<uint32_t>(sum - demand.least)};
   }
   return {};
 }
@@ -96,6 +129,7 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
     if (debtor.asks && now >= debtor.answers_until) take_out(debtor);  // it says again what it lacks
     if (!debtor.wish) continue;
     const Wish& wish = *debtor.wish;
+    if (wish.demand.least > ledger.lendable_to(wish.demand.debtor)) continue;
     if (debtor.asks) {
       keep_for(wish.demand.debtor);
       continue;
@@ -111,7 +145,7 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
                         behind ? std::optional(Reservation{waits, first->spare}) : std::nullopt, asking);
     if (found.shares.empty()) {
       if (!first && wish.demand.least > 1) {
-        first = earliest(wish.demand, found.room, ledger, to_creditors);
+        first = earliest(wish.demand, found.room, ledger, now, to_creditors);
         waits = wish.demand.debtor;
         beside = ledger.room_not_for({&waits, 1}, to_creditors);
       }
@@ -122,9 +156,9 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
       got += share.blocks;
       const LedgerEntry* creditor = ledger.find(share.creditor);
       if (behind && ledger.may_lend(*creditor, waits, to_creditors)) first->spare -= share.blocks;
-      if (wish.hold) {
-        loans_.emplace(now + *wish.hold, Loan{wish.demand.debtor, share.creditor, share.blocks, now});
-      }
+      // The debtor asks within `answer`, and as long a message may take.
+      loans_.emplace(wish.hold ? now + *wish.hold : kNever,
+                     Loan{wish.demand.debtor, share.creditor, share.blocks, now, now + 2 * debtor.answer});
     }
     debtor.served = wish.attempt;
     debtor.answers_until = now + debtor.answer;
@@ -141,9 +175,10 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
   return out;
 }
 
-const Wish* WaitList::first_but_of(const PeerId& instance) const {
+const Wish* WaitList::first_but_of(const PeerId& instance, const DebtLedger& ledger) const {
   for (const auto& [place, debtor] : order_) {
-    if (place.second.instance != instance.instance) return &*debtor->wish;
+    if (place.second.instance == instance.instance) continue;
+    if (debtor->wish->demand.least <= ledger.lendable_to(place.second)) return &*debtor->wish;
   }
   return nullptr;
 }

@@ -7,7 +7,8 @@
 // The first wish takes what there is. One that wants much at once, more than there is, is waited for: memory
 // that it may use goes to a later wish only if that delays it by nothing that is known, because the later one
 // ends before so much comes back, or leaves enough. So do batch schedulers ("EASY backfilling": Lifka, "The
-// ANL/IBM SP scheduling system", 1995).
+// ANL/IBM SP scheduling system", 1995). What is late may come back at any moment. A wish for more than all
+// together ever lend is waited for by nobody.
 #pragma once
 
 #include <cstdint>
@@ -46,23 +47,26 @@ class WaitList {
   bool put(Wish wish, Nanos now, Nanos answer);
   // Forgets what an instance wants, has borrowed and has lent.
   void remove(const PeerId& instance);
-  // Forgets debtors that were last heard of before `since`, and loans that have ended by `now`.
-  void expire(Nanos since, Nanos now);
+  // Forgets debtors that were last heard of before `since`, and loans that their creditors no longer show.
+  void expire(Nanos since, const DebtLedger& ledger, Nanos now);
   void clear();
 
   // The wishes whose turn it is. Each counts as lent in the ledger, and what it got less than it wants stays
   // in the list.
   std::vector<Turn> serve(DebtLedger& ledger, Nanos now, bool to_creditors);
 
-  // The first wish of another instance; null: there is none.
-  const Wish* first_but_of(const PeerId& instance) const;
+  // The first wish of another instance that can be served at some time; null: there is none.
+  const Wish* first_but_of(const PeerId& instance, const DebtLedger& ledger) const;
   const Wish* find(const PeerId& debtor) const;
   // The arrival by which the debtor's last wish was put in its place.
   std::optional<Nanos> served_since(const PeerId& debtor) const;
+  // Whether it is known of any loan when it ends.
+  bool knows_an_end() const { return !loans_.empty() && loans_.begin()->first != kNever; }
   size_t size() const { return order_.size(); }
   std::string describe() const;
 
  private:
+  static constexpr Nanos kNever = INT64_MAX;
   struct Debtor {
     Nanos heard = 0;
     Nanos since = 0;  // of its last wish
@@ -83,6 +87,13 @@ class WaitList {
     PeerId creditor;
     uint32_t blocks = 0;
     Nanos made = 0;
+    Nanos known = 0;  // a heartbeat of the creditor after this time shows it if it was made
+  };
+  // What is left of a loan, by its creditor's last heartbeat.
+  struct Left {
+    Nanos end = 0;
+    const Loan* loan = nullptr;
+    uint32_t blocks = 0;
   };
   // When there will be enough for a wish as far as the loans' ends are known, and what will be left then.
   struct Earliest {
@@ -90,12 +101,14 @@ class WaitList {
     uint32_t spare = 0;
   };
 
-  Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, bool to_creditors) const;
+  std::vector<Left> left(const DebtLedger& ledger, Nanos now) const;
+  Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, Nanos now,
+                    bool to_creditors) const;
   void take_out(Debtor& debtor);
 
   std::map<PeerId, Debtor, ByPeer> debtors_;
   std::map<Place, Debtor*, ByPlace> order_;  // those with a wish
-  std::multimap<Nanos, Loan> loans_;         // whose end is known, by it
+  std::multimap<Nanos, Loan> loans_;         // by their end; kNever: it is not known
 };
 
 }  // namespace kvasir::cluster

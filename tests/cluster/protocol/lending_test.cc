@@ -198,6 +198,31 @@ TEST(Lending, WhereOneOfTheCreditorsRefusesTheRestGoesBack) {
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 2u);
 }
 
+// b lends 8 at the most: c's 9 will never be there.
+TEST(Lending, NobodyWaitsForOneThatCannotBeServed) {
+  Instances all({0, 8, 0, 0});
+  all.want(2, 9, std::nullopt, 9);
+  all.run(kNanosPerSecond);
+  all.want(3, 1, std::nullopt, 1, kNanosPerSecond);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(3, Event::kGranted).size(), 1u);
+  EXPECT_TRUE(all.events(2).empty());
+  EXPECT_EQ(all.lender(1).awaited().blocks, 0u) << "nor does b";
+}
+
+TEST(Lending, ADeathEndsTheWaitForWhatCannotBeThereWithoutIt) {
+  Instances all({0, 8, 8, 0, 0});
+  const auto use = all.memory(1).take(4);
+  all.run(kNanosPerSecond);
+  all.want(3, 16, std::nullopt, 16);
+  all.want(4, 1, std::nullopt, 1);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_TRUE(all.events(4).empty());
+  all.kill(2);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(4, Event::kGranted).size(), 1u);
+}
+
 // c keeps its memory for its own request, which came after b's first and before b's second.
 TEST(Lending, AnAdviceIsForTheRequestThatTheLeaderRanked) {
   Instances all({0, 0, 8});

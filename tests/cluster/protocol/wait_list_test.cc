@@ -15,7 +15,7 @@ PeerId debtor_named(const std::string& name) {
 InstanceFigures room_for(uint32_t room) {
   InstanceFigures out;
   out.free = out.room = room;
-  out.total = 1000;
+  out.total = out.lendable = 1000;
   return out;
 }
 
@@ -48,8 +48,8 @@ TEST(WaitList, TheFirstToArriveTakesWhatThereIs) {
   list.put(wish("b", 20, 4), 50, 1);
   list.put(wish("a", 30, 9), 50, 1);
   list.put(wish("c", 10, 7), 50, 1);
-  EXPECT_EQ(list.first_but_of(debtor_named("a"))->demand.debtor, debtor_named("c"));
-  EXPECT_EQ(list.first_but_of(debtor_named("c"))->demand.debtor, debtor_named("b"));
+  EXPECT_EQ(list.first_but_of(debtor_named("a"), ledger)->demand.debtor, debtor_named("c"));
+  EXPECT_EQ(list.first_but_of(debtor_named("c"), ledger)->demand.debtor, debtor_named("b"));
   EXPECT_EQ(serve(list, ledger, 50), (Names{"c 7", "b 3"}));
   EXPECT_EQ(list.size(), 2u) << "b lacks one block";
 }
@@ -69,7 +69,7 @@ TEST(WaitList, WhatTheFirstGetsInPartsPassesToNobodyMeanwhile) {
   list.put(wish("b", 20, 120), 50, kAnswer);
   for (a.attempt = 1; a.attempt <= 3; ++a.attempt) {
     EXPECT_EQ(serve(list, ledger, 50), Names{"a 300"});
-    EXPECT_EQ(list.first_but_of(debtor_named("b"))->demand.debtor, debtor_named("a"));
+    EXPECT_EQ(list.first_but_of(debtor_named("b"), ledger)->demand.debtor, debtor_named("a"));
     asking.attempt = a.attempt;
     EXPECT_FALSE(list.put(asking, 50, kAnswer));
     EXPECT_EQ(serve(list, ledger, 149), Names{}) << "a asks";
@@ -148,7 +148,7 @@ TEST(WaitList, SilentDebtorsAreForgotten) {
   WaitList list;
   list.put(wish("a", 30, 4), 50, 1);
   list.put(wish("b", 30, 4), 60, 1);
-  list.expire(51, 60);
+  list.expire(51, DebtLedger(), 60);
   EXPECT_EQ(list.find(debtor_named("a")), nullptr);
   EXPECT_NE(list.find(debtor_named("b")), nullptr);
 }
@@ -158,7 +158,7 @@ TEST(WaitList, SilentDebtorsAreForgotten) {
 struct Gathering {
   DebtLedger ledger;
   WaitList list;
-  Gathering() {
+  explicit Gathering(uint32_t needs = 18) {
     ledger.update(debtor_named("x"), room_for(20), 0);
     list.put(wish("l1", 1, 8, 1, 100), 0, 1);
     list.put(wish("l2", 2, 4, 1, 200), 0, 1);
@@ -166,7 +166,7 @@ struct Gathering {
     InstanceFigures now = room_for(8);
     now.lent = {{debtor_named("l1"), 8}, {debtor_named("l2"), 4}};
     ledger.update(debtor_named("x"), now, 10);
-    list.put(wish("head", 5, 18, 18), 10, 1);
+    list.put(wish("head", 5, needs, needs), 10, 1);
   }
   Names later(std::vector<Wish> wishes, Nanos now) {
     for (const Wish& each : wishes) list.put(each, now, 1);
@@ -212,6 +212,106 @@ TEST(WaitList, WhatCameBackBeforeItsTimeCountsOnce) {
   EXPECT_EQ(g.later({wish("a", 7, 6, 1, 181)}, 20), Names{"a 2"}) << "14 + 2 + 4 - 18";
 }
 
+// The head's 12 are there when l1 returns its 8, of which 4 are spare: at any moment, once that is late.
+TEST(WaitList, ALateReturnIsStillToCome) {
+  Gathering g(12);
+  g.list.expire(0, g.ledger, 101);
+  EXPECT_EQ(g.later({wish("a", 7, 8, 1, 95)}, 101), Names{"a 4"});
+  InstanceFigures now = room_for(12);
+  now.lent = {{debtor_named("l2"), 4}, {debtor_named("a"), 4}};
+  g.ledger.update(debtor_named("x"), now, 102);
+  EXPECT_EQ(g.later({}, 102), Names{"head 12"});
+}
+
+// One debtor holds 8 until 100 and 4 until 200. Of two loans that one is back that had to be.
+TEST(WaitList, WhatIsBackWhenALoanEndsIsThatLoan) {
+  DebtLedger ledger;
+  WaitList list;
+  ledger.update(debtor_named("x"), room_for(16), 0);
+  list.put(wish("l", 1, 8, 1, 100), 0, 1);
+  EXPECT_EQ(serve(list, ledger, 0), Names{"l 8"});
+  list.put(wish("l", 1, 4, 1, 199), 1, 1);
+  EXPECT_EQ(serve(list, ledger, 1), Names{"l 4"});
+  InstanceFigures now = room_for(12);
+  now.lent = {{debtor_named("l"), 4}};
+  ledger.update(debtor_named("x"), now, 101);
+  list.expire(0, ledger, 101);
+  list.put(wish("head", 5, 16, 16), 101, 1);
+  list.put(wish("a", 7, 12, 1, 99), 101, 1);
+  EXPECT_EQ(serve(list, ledger, 101), Names{"a 12"});
+}
+
+// x lends 8 until 100, y 10 until 500. The head's 10 are there at 100, with the 2 that are free at y.
+TEST(WaitList, ACreditorThatRefusedGetsItsBlocksBackToo) {
+  for (const bool refused : {false, true}) {
+    DebtLedger ledger;
+    WaitList list;
+    ledger.update(debtor_named("x"), room_for(8), 0);
+    list.put(wish("l1", 1, 8, 1, 100), 0, 1);
+    EXPECT_EQ(serve(list, ledger, 0), Names{"l1 8"});
+    ledger.update(debtor_named("y"), room_for(12), 0);
+    list.put(wish("l2", 2, 10, 1, 500), 0, 1);
+    EXPECT_EQ(serve(list, ledger, 0), Names{"l2 10"});
+    InstanceFigures x = room_for(0), y = room_for(2);
+    x.lent = {{debtor_named("l1"), 8}};
+    y.lent = {{debtor_named("l2"), 10}};
+    ledger.update(debtor_named("x"), x, 10);
+    ledger.update(debtor_named("y"), y, 10);
+    if (refused) ledger.refused(debtor_named("x"));
+    list.put(wish("head", 5, 10, 10), 20, 1);
+    list.put(wish("a", 7, 2, 1, 300), 20, 1);
+    EXPECT_EQ(serve(list, ledger, 20), Names{}) << refused;
+    list.put(wish("a", 7, 2, 1, 80), 20, 1);
+    EXPECT_EQ(serve(list, ledger, 20), Names{"a 2"}) << refused;
+  }
+}
+
+TEST(WaitList, WhatMoreThanAllLendIsWantedAtOnceHoldsUpNobody) {
+  DebtLedger ledger;
+  WaitList list;
+  InstanceFigures x = room_for(20);
+  x.lendable = 30;
+  ledger.update(debtor_named("x"), x, 0);
+  ledger.update(debtor_named("head"), x, 0);
+  list.put(wish("head", 5, 31, 31), 10, 1);
+  list.put(wish("a", 7, 1, 1, 1), 10, 1);
+  EXPECT_EQ(list.first_but_of(debtor_named("x"), ledger)->demand.debtor, debtor_named("a"));
+  EXPECT_EQ(serve(list, ledger, 10), Names{"a 1"});
+  list.put(wish("head", 5, 30, 30), 10, 1);
+  list.put(wish("b", 7, 20, 20, 1), 10, 1);
+  ledger.update(debtor_named("head"), room_for(0), 11);
+  EXPECT_EQ(serve(list, ledger, 11), Names{}) << "x lends 30 at some time";
+  ledger.remove(debtor_named("x"));
+  ledger.update(debtor_named("y"), x, 12);
+  ledger.remove(debtor_named("head"));
+  x.lendable = 29;
+  ledger.update(debtor_named("y"), x, 12);
+  EXPECT_EQ(serve(list, ledger, 12), Names{"b 20"});
+}
+
+// Until a heartbeat shows that they are back; one that the creditor cannot know yet is kept.
+TEST(WaitList, LoansAreKeptAsLongAsTheirCreditorShowsThem) {
+  Gathering g;
+  const auto known = [&] {
+    return std::pair(g.list.describe().find("8 blocks of") != std::string::npos,
+                     g.list.describe().find("4 blocks of") != std::string::npos);
+  };
+  InstanceFigures now = room_for(16);
+  now.lent = {{debtor_named("l2"), 4}};
+  g.list.expire(0, g.ledger, 1000);
+  EXPECT_EQ(known(), std::pair(true, true));
+  g.ledger.update(debtor_named("x"), now, 1000);
+  g.list.expire(0, g.ledger, 1000);
+  EXPECT_EQ(known(), std::pair(false, true));
+  EXPECT_EQ(g.later({wish("c", 1, 8, 1, 5000)}, 1001), Names{"c 8"});
+  g.ledger.update(debtor_named("x"), now, 1002);
+  g.list.expire(0, g.ledger, 1002);
+  EXPECT_EQ(known(), std::pair(true, true)) << "c may be asking";
+  g.ledger.update(debtor_named("x"), now, 1004);
+  g.list.expire(0, g.ledger, 1004);
+  EXPECT_EQ(known(), std::pair(false, true));
+}
+
 TEST(WaitList, TheHeadGetsItAllAtOnce) {
   Gathering g;
   EXPECT_EQ(g.later({}, 10), Names{});
@@ -221,64 +321,79 @@ TEST(WaitList, TheHeadGetsItAllAtOnce) {
   EXPECT_EQ(g.later({wish("a", 7, 6)}, 120), (Names{"head 18", "a 2"}));
 }
 
-// When enough is there for the head if all loans end when they are said to, with and without the loans that
-// pass it: one creditor, and the times by going through all of them.
-Nanos earliest(uint32_t free, uint32_t needs, std::vector<std::pair<Nanos, uint32_t>> ends) {
+// When enough is there for the head if all loans end when they are said to and those that are late end now,
+// with and without the loans that pass it: the times by going through all of them.
+Nanos earliest(Nanos now, uint32_t free, uint32_t needs, std::vector<std::pair<Nanos, uint32_t>> ends) {
   std::sort(ends.begin(), ends.end());
   for (const auto& [at, blocks] : ends) {
     free += blocks;
-    if (free >= needs) return at;
+    if (free >= needs) return std::max(at, now);
   }
   return INT64_MAX;
 }
 
 TEST(WaitList, WhatPassesDoesNotDelayTheHead) {
   Random random(5);
-  uint64_t passed = 0, waited = 0;
+  uint64_t passed = 0, waited = 0, late = 0, refused = 0;
   for (int round = 0; round < 3000; ++round) {
     DebtLedger ledger;
     WaitList list;
-    uint32_t free = 200;
-    ledger.update(debtor_named("x"), room_for(free), 0);
+    const Nanos now = 5 + static_cast<Nanos>(random.below(100));
+    uint32_t free = 0;
     std::vector<std::pair<Nanos, uint32_t>> ends;
-    InstanceFigures after = room_for(0);
-    for (uint64_t i = 1 + random.below(5); i > 0; --i) {
-      const auto blocks = static_cast<uint32_t>(1 + random.below(40));
-      const auto hold = static_cast<Nanos>(10 + random.below(500));
-      const std::string name = fmt::format("l{}", i);
-      list.put(wish(name, 0, blocks, 1, hold), 0, 1);
-      ASSERT_EQ(list.serve(ledger, 0, true).size(), 1u);
-      free -= blocks;
-      ends.emplace_back(hold, blocks);
-      after.lent[debtor_named(name)] = blocks;
+    std::map<PeerId, InstanceFigures, ByPeer> after;
+    for (const char* name : {"x", "y"}) {
+      const PeerId creditor = debtor_named(name);
+      uint32_t left = 200;
+      ledger.update(creditor, room_for(left), 0);
+      InstanceFigures& figures = after[creditor] = room_for(0);
+      for (uint64_t i = 1 + random.below(4); i > 0; --i) {
+        const auto blocks = static_cast<uint32_t>(1 + random.below(40));
+        const auto hold = static_cast<Nanos>(10 + random.below(500));
+        const std::string debtor = fmt::format("l{}{}", name, i);
+        list.put(wish(debtor, 0, blocks, 1, hold), 0, 1);
+        ASSERT_EQ(list.serve(ledger, 0, true).size(), 1u);
+        left -= blocks;
+        ends.emplace_back(hold, blocks);
+        late += hold <= now ? 1 : 0;
+        figures.lent[debtor_named(debtor)] = blocks;
+      }
+      // It uses some itself, so that little is left.
+      figures.free = figures.room = static_cast<uint32_t>(random.below(std::min(left, 20u)));
+      if (random.below(3) == 0) figures.free = figures.room = 0;
+      free += figures.room;
+      // The next ones borrow of the other.
+      ledger.update(creditor, room_for(0), 0);
     }
-    // It uses some itself, so that little is left.
-    free = static_cast<uint32_t>(random.below(std::min(free, 40u)));
-    after.free = after.room = free;
-    ledger.update(debtor_named("x"), after, 5);
+    for (const auto& [creditor, figures] : after) {
+      ledger.update(creditor, figures, now);
+      if (figures.room > 0 || random.below(2) == 0) continue;
+      ledger.refused(creditor);
+      ++refused;
+    }
+    list.expire(0, ledger, now);
     const uint32_t needs = free + 1 + static_cast<uint32_t>(random.below(80));
-    list.put(wish("head", 1, needs, needs), 5, 1);
+    list.put(wish("head", 1, needs, needs), now, 1);
     for (uint64_t i = 1 + random.below(6); i > 0; --i) {
       const auto hold = static_cast<Nanos>(random.below(500));
       list.put(wish(fmt::format("s{}", i), static_cast<Nanos>(2 + random.below(9)),
                     static_cast<uint32_t>(1 + random.below(20)), 1,
                     random.below(4) == 0 ? std::nullopt : std::optional(hold)),
-               5, 1);
+               now, 1);
     }
-    const Nanos without = earliest(free, needs, ends);
-    for (const Turn& turn : list.serve(ledger, 5, true)) {
+    const Nanos without = earliest(now, free, needs, ends);
+    for (const Turn& turn : list.serve(ledger, now, true)) {
       ASSERT_NE(turn.wish.demand.debtor, debtor_named("head"));
       for (const Share& share : turn.shares) {
         free -= share.blocks;
-        if (turn.wish.hold) ends.emplace_back(5 + *turn.wish.hold, share.blocks);
+        if (turn.wish.hold) ends.emplace_back(now + *turn.wish.hold, share.blocks);
         ++passed;
       }
     }
     waited += list.size() - 1;
-    EXPECT_EQ(earliest(free, needs, ends), without) << round;
+    EXPECT_EQ(earliest(now, free, needs, ends), without) << round;
   }
-  EXPECT_GT(passed, 1000u);
-  EXPECT_GT(waited, 1000u);
+  for (const uint64_t count : {passed, waited, late, refused}) EXPECT_GT(count, 500u);
 }
 
 }  // namespace
