@@ -30,6 +30,7 @@ uint32_t weight(Choice::Kind kind) {
       return 6;
     case Choice::Kind::kRecall:
     case Choice::Kind::kUse:
+    case Choice::Kind::kKeep:
     case Choice::Kind::kLose:
     case Choice::Kind::kLate:
       return 3;

@@ -70,8 +70,8 @@ TEST(Explorer, AtRandomWhereDebtsHaveCycles) {
 TEST(Explorer, EveryOrderOfSomeSteps) {
   WorldConfig config;
   config.instances = 2;
-  config.blocks = 1;
-  config.lend_cap = 1;
+  config.blocks = 2;
+  config.lend_cap = 2;
   config.own_use = false;
   config.kills = 1;
   config.cuts = 0;

@@ -18,6 +18,9 @@ struct ReadOrder {
   uint32_t slot = 0;
 };
 
+// For how long a request says that it keeps its loan, if it knows. Some return it earlier, some are late.
+constexpr Nanos kHold = 2 * kNanosPerSecond;
+
 ProtocolSettings settings_of(const WorldConfig& config, size_t which) {
   ProtocolSettings settings;
   settings.location = "zone/rack" + std::to_string(which % 2) + "/" + std::to_string(which);
@@ -114,8 +117,8 @@ void World::start(size_t which) {
 }
 
 // Whatever it holds it needs.
-void World::want(Instance& instance, uint32_t most, bool at_once) {
-  instance.want = {most, at_once ? most : 0, clock_.now(), 0};
+void World::want(Instance& instance, uint32_t most, bool at_once, Nanos hold) {
+  instance.want = {most, at_once ? most : 0, clock_.now(), hold};
   instance.plane->want(instance.want, /*needed_since=*/0, clock_.now());
 }
 
@@ -189,9 +192,12 @@ std::vector<Choice> World::choices() const {
     if (due != INT64_MAX && due <= std::max(clock_.now(), next)) out.push_back({Kind::kTick, i});
     const Lender& lender = instance.plane->rmanager().lender();
     if (instance.want.most == 0 && may(Kind::kBorrow)) {
-      out.push_back({Kind::kBorrow, i, 0, 1});
-      out.push_back({Kind::kBorrow, i, 0, 3});
-      if (config_.lend_cap > 1) out.push_back({Kind::kBorrow, i, 1, 3});
+      const uint32_t at_once = std::min(config_.lend_cap, 3u);
+      for (const size_t hold : {0, 2}) {
+        out.push_back({Kind::kBorrow, i, hold, 1});
+        out.push_back({Kind::kBorrow, i, hold, 3});
+        if (at_once > 1) out.push_back({Kind::kBorrow, i, hold + 1, at_once});
+      }
     } else if (instance.want.most > 0) {
       out.push_back({Kind::kBorrow, i, 0, 0});
     }
@@ -206,6 +212,12 @@ std::vector<Choice> World::choices() const {
     if (lender.lent_blocks() > 0 && may(Kind::kRecall)) {
       out.push_back({Kind::kRecall, i, 0, 1});
       out.push_back({Kind::kRecall, i, 0, lender.lent_blocks()});
+    }
+    if (config_.own_use && lender.own().blocks == 0) {
+      out.push_back({Kind::kKeep, i, 0, 1});
+      out.push_back({Kind::kKeep, i, 0, config_.blocks});
+    } else if (config_.own_use) {
+      out.push_back({Kind::kKeep, i, 0, 0});
     }
     if (config_.own_use && instance.memory->free_blocks() > 0) out.push_back({Kind::kUse, i});
     if (instance.memory->used() > 0) out.push_back({Kind::kDisuse, i});
@@ -260,7 +272,7 @@ void World::apply(const Choice& choice) {
       break;
     }
     case Kind::kBorrow:
-      want(instance, choice.n, choice.b == 1);
+      want(instance, choice.n, choice.b % 2 == 1, choice.b >= 2 ? kHold : 0);
       break;
     case Kind::kReturn: {
       const auto [ref, contract] = contracts_of(instance).at(choice.b);
@@ -273,6 +285,9 @@ void World::apply(const Choice& choice) {
     }
     case Kind::kRecall:
       recall(instance, choice.n);
+      break;
+    case Kind::kKeep:
+      instance.plane->rmanager().lender().keep_for_own(choice.n, now);
       break;
     case Kind::kUse:
       instance.memory->use();
@@ -377,24 +392,33 @@ void World::on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>&
 }
 
 // Those that are served are no longer in the list: of those that are, none goes first that could have had it.
-// Of those that gather memory the first alone is waited for.
+// Of those that gather memory the first alone is waited for that can have as much at some time; and where it
+// is known when something comes back, others may pass it.
 void World::check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor) {
   const GManager& gmanager = leader.plane->gmanager();
   const LedgerEntry* entry = gmanager.ledger().find(creditor);
   const std::optional<Nanos> served = gmanager.wait_list().served_since(debtor);
   const Demand* gathers = nullptr;
   std::vector<const Demand*> wait;
+  const auto lendable_to = [&](const PeerId& to) {
+    uint64_t sum = 0;
+    for (const auto& [id, each] : gmanager.ledger().entries())
+      sum += id.instance == to.instance ? 0 : each.figures.lendable;
+    return sum;
+  };
   for (const Instance& other : instances_) {
     const Wish* wish = gmanager.wait_list().find(other.id);
     if (!wish) continue;
     const Demand& demand = wish->demand;
     if (demand.least <= 1) {
       wait.push_back(&demand);
+    } else if (demand.least > lendable_to(demand.debtor)) {
+      continue;
     } else if (!gathers || goes_first(demand.debtor, demand.since, gathers->debtor, gathers->since)) {
       gathers = &demand;
     }
   }
-  if (gathers) wait.push_back(gathers);
+  if (gathers && !gmanager.wait_list().knows_an_end()) wait.push_back(gathers);
   for (const Demand* first : wait) {
     if (!entry || !served || !goes_first(first->debtor, first->since, debtor, *served)) continue;
     if (!gmanager.ledger().may_lend(*entry, first->debtor, /*to_creditors=*/true)) continue;

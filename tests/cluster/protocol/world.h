@@ -50,9 +50,10 @@ struct Choice {
     kNews,     // instance `a` learns the next thing about membership
     kTick,     // instance `a` ticks; if no instance's time has come, it comes first
     kLate,     // time goes on, and no instance ticks
-    kBorrow,   // instance `a` wants to borrow `n`, all at once if `b` is 1; 0: it no longer wants any
+    kBorrow,   // instance `a` wants `n`: all at once, if `b` & 1; for a known time, if `b` & 2; 0: no more
     kReturn,   // instance `a` returns `n` slots of its contract number `b`
     kRecall,   // instance `a` wants `n` blocks back
+    kKeep,     // a request of instance `a` needs `n` of its blocks; 0: none does any more
     kUse,      // instance `a` takes one of its own blocks
     kDisuse,   // and gives it back
     kRead,     // instance `a` reads the first slot of its contract number `b`
@@ -66,7 +67,7 @@ struct Choice {
     kOutage,   // instance `a` loses its directory
     kBack,     // and finds it again
   };
-  static constexpr size_t kKinds = 20;
+  static constexpr size_t kKinds = 21;
   Kind kind = Kind::kDeliver;
   size_t a = 0;
   size_t b = 0;
@@ -161,7 +162,7 @@ class World {
   const Instance* live(const PeerId& id) const;
   void fail(std::string what);
   void check_now();
-  void want(Instance& instance, uint32_t most, bool at_once);
+  void want(Instance& instance, uint32_t most, bool at_once, Nanos hold = 0);
   void check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor);
   void check_rest();
 
