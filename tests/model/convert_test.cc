@@ -162,6 +162,35 @@ TEST(Convert, RefusesWhatTheArchitecturesNameDoesNotSay) {
   FAIL() << "no gemma2";
 }
 
+test::TinyLlamaShape shape_of_mixture(const std::string& architecture) {
+  for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+    if (shape.architecture == architecture) return shape;
+  }
+  KV_CHECK(false, "{}", architecture);
+  return {};
+}
+
+// The architecture's name says that weights are divided by their sum; a key of the file, that they are not.
+TEST(Convert, KeepsWhetherWeightsOfExpertsAddUpToOne) {
+  test::TinyFolder folder = test::make_tiny_folder(shape_of_mixture("qwen3moe"), WeightType::kBf16, 5);
+  folder.edit("config.json", R"("norm_topk_prob":true)", R"("norm_topk_prob":false)");
+  const test::FolderInMemory bytes(folder);
+  const auto model = take(ModelFile::from_folder(bytes.files()));
+  EXPECT_FALSE(model->spec().experts.renormalise);
+  const Converted out(*model, "bf16");
+  EXPECT_TRUE(out->spec().experts == model->spec().experts);
+}
+
+TEST(Convert, NamesLayersWithExpertsThatGgufCannotSay) {
+  test::GgufBuilder b = test::tiny_llama_builder(shape_of_mixture("dots1"), WeightType::kBf16, 5);
+  b.remove("dots1.leading_dense_block_count");
+  b.set_i32s("kvasir.layer_experts", {0, 1, 1});
+  const test::TempFolder place;
+  EXPECT_THAT(
+      convert_model(*model_of(b.build()), *find_recipe("bf16"), place.path() + "/out.gguf", 1).message(),
+      HasSubstr("or layers with experts are not those of all dots1 models"));
+}
+
 TEST(Convert, NeverWritesOverAFileOfTheModel) {
   const test::TempFolder folder;
   test::make_tiny_folder(test::tiny_gqa(), WeightType::kBf16, 5).write(folder.path(), 2);

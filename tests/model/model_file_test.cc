@@ -297,11 +297,98 @@ TEST(ModelFile, WarnsOfHarmlessExtrasAndRefusesOthers) {
   ASSERT_EQ((*model)->warnings().size(), 1U);
   EXPECT_THAT((*model)->warnings()[0], HasSubstr("'blk.0.attn_rot_embd.weight' is not used"));
   for (const char* name : {"blk.0.attn_sinks.weight", "output.bias", "blk.1.attn_q_norm.weight",
-                           "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight", "blk.2.ffn_down.scale"}) {
+                           "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight", "blk.2.ffn_down.scale",
+                           "blk.0.ffn_up.0.weight", "blk.1.ffn_down.99.weight"}) {
     expect_file_refused(with(name), ErrorCode::kUnsupported,
                         fmt::format("'{}' changes what the model computes", name));
   }
   expect_file_refused(with("blk.3.anything.weight"), ErrorCode::kUnsupported, "beyond the model's 3 layers");
+}
+
+// ---------------------------------------------------------------- experts
+
+// Mixtral's 8 experts of width 96 in 3 layers of width 128, or dots.llm1's behind a layer without.
+GgufBuilder mixture_file(const std::string& architecture = "llama") {
+  for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+    if (shape.architecture == architecture) return test::tiny_llama_builder(shape, WeightType::kF32, 5);
+  }
+  KV_CHECK(false, "{}", architecture);
+  return {};
+}
+
+// A tensor for each expert, as in old files, in the place of those of all.
+GgufBuilder numbered_file() {
+  GgufBuilder b = mixture_file();
+  for (int layer = 0; layer < 3; ++layer) {
+    for (const char* role : {"ffn_gate", "ffn_up", "ffn_down"}) {
+      const std::string whole = fmt::format("blk.{}.{}_exps.weight", layer, role);
+      const GgufBuilder::Tensor all = b.tensor(whole);
+      b.remove_tensor(whole);
+      const auto bytes = static_cast<std::ptrdiff_t>(all.data.size() / 8);
+      for (int e = 0; e < 8; ++e) {
+        const auto at = all.data.begin() + e * bytes;
+        b.add_tensor(fmt::format("blk.{}.{}.{}.weight", layer, role, e), {all.shape[0], all.shape[1]},
+                     all.type, {at, at + bytes});
+      }
+    }
+  }
+  return b;
+}
+
+TEST(ModelFile, ExpertsOfATensorEachAreThoseOfOneTensor) {
+  const auto stacked = load(mixture_file()), numbered = load(numbered_file());
+  ASSERT_TRUE(stacked.ok() && numbered.ok()) << numbered.status().message();
+  const ExpertWeights &a = (*stacked)->weights().layers[2].experts,
+                      &b = (*numbered)->weights().layers[2].experts;
+  for (const auto& [x, y] : {std::pair{&a.gate, &b.gate}, {&a.up, &b.up}, {&a.down, &b.down}}) {
+    ASSERT_EQ(x->size(), 8U);
+    ASSERT_EQ(y->size(), 8U);
+    for (size_t e = 0; e < 8; ++e) {
+      ASSERT_EQ((*x)[e].bytes, (*y)[e].bytes);
+      EXPECT_EQ(std::memcmp((*x)[e].data, (*y)[e].data, (*x)[e].bytes), 0);
+    }
+  }
+}
+
+TEST(ModelFile, ChecksTheTensorsOfExperts) {
+  for (const char* name : {"blk.1.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight",
+                           "blk.2.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight"}) {
+    GgufBuilder b = mixture_file();
+    b.remove_tensor(name);
+    expect_file_refused(b, ErrorCode::kCorrupt, fmt::format("'{}' is missing", name));
+  }
+  GgufBuilder b = mixture_file();
+  b.tensor("blk.1.ffn_gate_inp.weight").shape = {64, 16};
+  expect_file_refused(b, ErrorCode::kCorrupt,
+                      "'blk.1.ffn_gate_inp.weight' is 64 x 16 x 1 x 1 where the metadata asks for 128 x 8;");
+  for (const std::vector<uint64_t>& shape : {std::vector<uint64_t>{128, 96, 4}, {96, 128, 8}, {128, 768}}) {
+    b = mixture_file();
+    b.tensor("blk.0.ffn_up_exps.weight").shape = shape;
+    expect_file_refused(b, ErrorCode::kCorrupt, "x 1 where the metadata asks for 128 x 96 x 8;");
+  }
+}
+
+TEST(ModelFile, ChecksTheTensorsOfExpertsOneByOne) {
+  GgufBuilder b = numbered_file();
+  b.remove_tensor("blk.1.ffn_up.3.weight");
+  expect_file_refused(b, ErrorCode::kCorrupt, "'blk.1.ffn_up.3.weight' is missing");
+  b = numbered_file();
+  b.tensor("blk.1.ffn_up.3.weight").shape = {96, 128};
+  expect_file_refused(b, ErrorCode::kCorrupt, "96 x 128 x 1 x 1 where the metadata asks for 128 x 96;");
+  b = numbered_file();
+  b.tensor("blk.1.ffn_up.3.weight").type = test::gguf_type_id(WeightType::kF16);
+  b.tensor("blk.1.ffn_up.3.weight").data.resize(size_t{2} * 96 * 128);
+  expect_file_refused(b, ErrorCode::kUnsupported, "the experts of layer 1 are of several types");
+  // More than there are, or beside the tensor of all, or in a layer without experts.
+  const auto refused = [](GgufBuilder file, const char* name) {
+    file.add_tensor(name, {128, 96}, test::gguf_type_id(WeightType::kF32),
+                    std::vector<std::byte>(size_t{4} * 96 * 128));
+    expect_file_refused(file, ErrorCode::kUnsupported,
+                        fmt::format("'{}' changes what the model computes", name));
+  };
+  refused(numbered_file(), "blk.1.ffn_up.8.weight");
+  refused(mixture_file(), "blk.1.ffn_up.3.weight");
+  refused(mixture_file("dots1"), "blk.0.ffn_gate.3.weight");
 }
 
 TEST(ModelFile, OpensFilesAndNamesWhatItCannotOpen) {

@@ -248,6 +248,23 @@ TEST(ModelSpec, RefusesMixturesThatMakeNoSense) {
   refused("expert_gating_func", 3, ErrorCode::kUnsupported, "'dots1.expert_gating_func' is 3");
   refused("expert_gating_func", 1, ErrorCode::kUnsupported, "softmax over 4 groups");
   refused("expert_shared_count", 1U << 30, ErrorCode::kCorrupt, "shared experts");
+  GgufBuilder many = test::tiny_llama_builder(mixture("llama"), ops::WeightType::kF32, 1);
+  many.set_u32("llama.expert_count", 300);
+  many.set_u32("llama.expert_used_count", 256);
+  EXPECT_TRUE(config_of(many).ok());
+  many.set_u32("llama.expert_used_count", 257);
+  expect_refused(many, ErrorCode::kUnsupported, "rows of 257 experts are not supported (at most 256)");
+}
+
+// llama.cpp's reading of files without a width: that of a layer without experts, divided among those used.
+TEST(ModelSpec, OldFilesOfQwenDoNotSayHowWideAnExpertIs) {
+  for (const auto& [name, width] : {std::pair{"qwen2moe", 192 / 4}, {"qwen3moe", 192 / 8}}) {
+    GgufBuilder b = test::tiny_llama_builder(mixture(name), ops::WeightType::kF32, 1);
+    b.remove(fmt::format("{}.expert_feed_forward_length", name));
+    const auto spec = config_of(b);
+    ASSERT_TRUE(spec.ok()) << spec.status().message();
+    EXPECT_EQ(spec->experts.ffn_dim, width);
+  }
 }
 
 TEST(ModelSpec, RefusesVariantsThatItWouldComputeWrongly) {

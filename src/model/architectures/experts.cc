@@ -4,11 +4,24 @@
 #include "model/architectures/spec_reader.h"
 
 namespace kvasir {
+namespace {
+
+// Old files do not say how wide an expert is: those that a row takes are together as wide as a layer without
+// experts would be.
+Status read_qwen_experts(SpecReader& reader, const ExpertSpec& like) {
+  KV_RETURN_IF_ERROR(reader.read_experts(like));
+  ModelSpec& spec = reader.spec();
+  if (reader.has("expert_feed_forward_length")) return {};
+  spec.experts.ffn_dim = (spec.ffn_dim + spec.experts.used - 1) / spec.experts.used;
+  return {};
+}
+
+}  // namespace
 
 Status describe_qwen2moe(SpecReader& reader) {
   ModelSpec& spec = reader.spec();
   spec.split_pairs = true;
-  KV_RETURN_IF_ERROR(reader.read_experts({}));
+  KV_RETURN_IF_ERROR(read_qwen_experts(reader, {}));
   if (spec.experts.shared_ffn_dim == 0) spec.experts.shared_ffn_dim = spec.ffn_dim;
   return {};
 }
@@ -16,7 +29,7 @@ Status describe_qwen2moe(SpecReader& reader) {
 Status describe_qwen3moe(SpecReader& reader) {
   reader.spec().split_pairs = true;
   reader.spec().qk_norm = QkNorm::kHead;
-  return reader.read_experts({.renormalise = true});
+  return read_qwen_experts(reader, {.renormalise = true});
 }
 
 Status describe_olmoe(SpecReader& reader) {

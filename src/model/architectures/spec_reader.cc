@@ -14,6 +14,7 @@ constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxDim = 1 << 16;
 constexpr uint32_t kMaxFfn = 1 << 20;
 constexpr uint32_t kMaxExperts = 4096;
+constexpr int32_t kMaxExpertsUsed = 256;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxVocab = 1 << 24;
@@ -154,6 +155,9 @@ Status SpecReader::read_experts(const ExpertSpec& like, bool required) {
   e = like;
   KV_RETURN_IF_ERROR(read_count("expert_count", kMaxExperts, e.count));
   KV_RETURN_IF_ERROR(read_count("expert_used_count", static_cast<uint32_t>(e.count), e.used));
+  if (e.used > kMaxExpertsUsed) {
+    return unsupported("rows of {} experts are not supported (at most {})", e.used, kMaxExpertsUsed);
+  }
   KV_RETURN_IF_ERROR(read_count("expert_feed_forward_length", kMaxFfn, e.ffn_dim, spec_.ffn_dim));
   // The shared expert's width is given, or how many of the others it is as wide as.
   if (has("expert_shared_feed_forward_length")) {

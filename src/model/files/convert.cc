@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <system_error>
 
+#include "base/check.h"
 #include "model/architectures/architecture.h"
 #include "model/files/gguf_assembler.h"
 #include "model/files/gguf_writer.h"
@@ -38,12 +38,9 @@ class Converter {
   Status plan_tensors();
   Status write(size_t index, const GgufSink& sink) const;
   Status write_rows(const GgufTensor& from, const GgufTensorInfo& to, const GgufSink& sink) const;
-  // The number of a tensor that is one expert's matrix, of `stack`, which has all of them.
-  struct Expert {
-    int64_t number = 0;
-    std::string stack;
-  };
-  static std::optional<Expert> expert_of(std::string_view name);
+  Result<const GgufTensorType*> type_for(const GgufTensor& tensor) const;
+  // Puts one expert's matrix in the tensor that has all of them.
+  Status stack(const ExpertName& name, const GgufTensor& tensor);
   Status go_on() const;
   const std::vector<int64_t>& order_of(std::string_view name) const;
 
@@ -58,25 +55,16 @@ class Converter {
   std::map<std::string, size_t, std::less<>> stacks_;    // which of them has the experts, by name
 };
 
-// Folders, and old files, have a tensor for each expert: "blk.3.ffn_up.12.weight" goes to
-// "blk.3.ffn_up_exps.weight".
-std::optional<Converter::Expert> Converter::expert_of(std::string_view name) {
-  const auto block = parse_layer_name(name);
-  if (!block) return std::nullopt;
-  for (const std::string_view role : {"ffn_gate", "ffn_up", "ffn_down"}) {
-    const auto numbered = parse_layer_name(block->rest, fmt::format("{}.", role));
-    if (!numbered || numbered->rest != "weight") continue;
-    return Expert{static_cast<int64_t>(numbered->layer),
-                  fmt::format("blk.{}.{}_exps.weight", block->layer, role)};
-  }
-  return std::nullopt;
-}
-
 Result<Gguf> Converter::metadata() const {
   const Gguf& from = model_.gguf();
   GgufAssembler out(from.origin());
   for (const std::string_view key : from.keys()) {
     if (!is_replaced(key)) out.set(key, *from.find(key));
+  }
+  // Of the keys of folders this one has a counterpart.
+  if (from.has("kvasir.expert_weights_norm")) {
+    out.set_bool(fmt::format("{}.expert_weights_norm", model_.spec().architecture),
+                 model_.spec().experts.renormalise);
   }
   out.set_u32("general.file_type", recipe_.file_type);
   out.set_u32("general.quantization_version", kQuantizationVersion);
@@ -102,8 +90,8 @@ Status Converter::plan_order(const Gguf& metadata) {
   if (then != wanted) {
     return error(
         ErrorCode::kUnsupported,
-        "{}: its windows, ropes or scale of attention are not those of all {} models, which GGUF cannot "
-        "say; serve the folder as it is, with --quantization",
+        "{}: its windows, ropes, scale of attention or layers with experts are not those of all {} models, "
+        "which GGUF cannot say; serve the folder as it is, with --quantization",
         model_.path(), now.architecture);
   }
   if (now.split_pairs && !then.split_pairs) {
@@ -127,39 +115,51 @@ Status Converter::plan_tensors() {
                    "{}: the tensor {} holds Q, K and V, whose order cannot be changed", from.origin(),
                    gguf_quoted(t.name));
     }
-    const std::optional<Expert> expert = expert_of(t.name);
-    if (expert && stacks_.contains(expert->stack)) {
-      sources_[stacks_[expert->stack]][static_cast<size_t>(expert->number)] = &t;
+    if (const auto expert = parse_expert_name(t.name)) {
+      KV_RETURN_IF_ERROR(stack(*expert, t));
       continue;
     }
-    const std::string_view wanted =
-        type_in_recipe(recipe_, model_.spec(), t.name, t.dimensions, t.shape[0], t.type->name);
-    const GgufTensorType* type = t.type;
-    if (wanted != t.type->name) {
-      KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(from, t));
-      if (ops::is_quantized(stored) && stored != ops::WeightType::kQ8_0) {
-        return error(
-            ErrorCode::kUnsupported,
-            "{}: the tensor {} is quantised already, as {}; convert the model from F32, F16, BF16 or Q8_0",
-            from.origin(), gguf_quoted(t.name), t.type->name);
-      }
-      for (uint32_t id = 0; (type = gguf_tensor_type(id)) == nullptr || type->name != wanted;) ++id;
-    }
-    if (expert) {
-      const auto count = static_cast<size_t>(model_.spec().experts.count);
-      const auto& place = *stacks_.emplace(expert->stack, tensors_.size()).first;
-      tensors_.push_back({place.first, type, 3, {t.shape[0], t.shape[1], count, 1}});
-      sources_.emplace_back(count)[static_cast<size_t>(expert->number)] = &t;
-      continue;
-    }
+    KV_ASSIGN_OR_RETURN(const GgufTensorType* type, type_for(t));
     tensors_.push_back({t.name, type, t.dimensions, t.shape});
     sources_.push_back({&t});
   }
   return {};
 }
 
+Result<const GgufTensorType*> Converter::type_for(const GgufTensor& t) const {
+  const std::string_view wanted =
+      type_in_recipe(recipe_, model_.spec(), t.name, t.dimensions, t.shape[0], t.type->name);
+  if (wanted == t.type->name) return t.type;
+  KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(model_.gguf(), t));
+  if (ops::is_quantized(stored) && stored != ops::WeightType::kQ8_0) {
+    return error(ErrorCode::kUnsupported,
+                 "{}: the tensor {} is quantised already, as {}; convert the model from F32, F16, BF16 or "
+                 "Q8_0",
+                 model_.gguf().origin(), gguf_quoted(t.name), t.type->name);
+  }
+  uint32_t id = 0;
+  while (gguf_tensor_type(id) == nullptr || gguf_tensor_type(id)->name != wanted) ++id;
+  return gguf_tensor_type(id);
+}
+
+// The model has been opened, so the tensor is one of as many as there are experts, all of a shape and type.
+Status Converter::stack(const ExpertName& name, const GgufTensor& tensor) {
+  const auto count = static_cast<size_t>(model_.spec().experts.count);
+  KV_CHECK(name.expert < count, "{} of {} experts", tensor.name, count);
+  const auto [place, is_new] =
+      stacks_.emplace(fmt::format("blk.{}.{}_exps.weight", name.layer, name.role), tensors_.size());
+  if (is_new) {
+    KV_ASSIGN_OR_RETURN(const GgufTensorType* type, type_for(tensor));
+    tensors_.push_back({place->first, type, 3, {tensor.shape[0], tensor.shape[1], count, 1}});
+    sources_.emplace_back(count);
+  }
+  sources_[place->second][name.expert] = &tensor;
+  return {};
+}
+
 Status Converter::write(size_t index, const GgufSink& sink) const {
   for (const GgufTensor* from : sources_[index]) {
+    KV_CHECK(from != nullptr, "{} has a gap", tensors_[index].name);
     KV_RETURN_IF_ERROR(go_on());
     KV_RETURN_IF_ERROR(write_rows(*from, tensors_[index], sink));
   }

@@ -13,11 +13,12 @@ namespace kvasir {
 namespace {
 
 // Whether a tensor that nothing here uses would change what the model computes.
-bool changes_result(std::string_view rest) {
-  if (rest.ends_with(".bias") || rest.ends_with(".scale")) return true;
-  if (rest.ends_with(".lora_a") || rest.ends_with(".lora_b")) return true;
+bool changes_result(std::string_view name) {
+  if (name.ends_with(".bias") || name.ends_with(".scale")) return true;
+  if (name.ends_with(".lora_a") || name.ends_with(".lora_b")) return true;
+  if (parse_expert_name(name)) return true;
   for (std::string_view part : {"_norm", "_exps", "_shexp", "ffn_gate_inp", "attn_sinks"}) {
-    if (rest.find(part) != std::string_view::npos) return true;
+    if (name.find(part) != std::string_view::npos) return true;
   }
   return false;
 }
@@ -68,7 +69,7 @@ class TableReader {
 
   Status missing(std::string_view name) const;
   Result<const GgufTensor*> require(std::string_view name);
-  Status wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t columns) const;
+  Status wrong_shape(const GgufTensor& tensor, int64_t count, int64_t rows, int64_t columns) const;
   Status matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out);
   // The same of `count` matrices of that size in one tensor, whose rows follow one another.
   Status matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns, WeightMatrix& out);
@@ -94,12 +95,13 @@ Result<const GgufTensor*> TableReader::require(std::string_view name) {
   return tensor;
 }
 
-Status TableReader::wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t columns) const {
-  return error(
-      ErrorCode::kCorrupt,
-      "{}: the tensor '{}' is {} x {} x {} x {} where the metadata asks for {} x {}; convert the model again",
-      file_.origin(), tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3],
-      columns, rows);
+Status TableReader::wrong_shape(const GgufTensor& tensor, int64_t count, int64_t rows,
+                                int64_t columns) const {
+  return error(ErrorCode::kCorrupt,
+               "{}: the tensor '{}' is {} x {} x {} x {} where the metadata asks for {} x {}{}; convert the "
+               "model again",
+               file_.origin(), tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2],
+               tensor.shape[3], columns, rows, count > 1 ? fmt::format(" x {}", count) : "");
 }
 
 Status TableReader::matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out) {
@@ -111,9 +113,7 @@ Status TableReader::matrices(std::string_view name, int64_t count, int64_t rows,
   KV_ASSIGN_OR_RETURN(const GgufTensor* tensor, require(name));
   const std::array<uint64_t, 4> wanted = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
                                           static_cast<uint64_t>(count), 1};
-  if (tensor->shape != wanted) {
-    return wrong_shape(*tensor, rows, columns);
-  }
+  if (tensor->shape != wanted) return wrong_shape(*tensor, count, rows, columns);
   KV_ASSIGN_OR_RETURN(out.type, weight_type_of(file_, *tensor));
   out.used = out.type;
   out.name = tensor->name;
