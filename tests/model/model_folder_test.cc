@@ -61,6 +61,33 @@ TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
   }
 }
 
+// What published configurations, or those that transformers writes, have in other words.
+TEST(ModelFolder, ReadsMixturesInOtherWords) {
+  const auto folder_of = [](const std::string& architecture, int32_t shared_ffn = -1) {
+    for (test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+      if (shape.architecture != architecture) continue;
+      if (shared_ffn >= 0) shape.shared_ffn = shared_ffn;
+      return make_tiny_folder(shape, WeightType::kBf16, 5);
+    }
+    KV_CHECK(false, "{}", architecture);
+    return TinyFolder();
+  };
+  TinyFolder qwen = folder_of("qwen3moe");
+  qwen.edit("config.json", R"("num_experts":)", R"("num_local_experts":)");
+  EXPECT_EQ((*Opened(qwen)).spec().experts.count, 40);
+  const TinyFolder dots = folder_of("dots1");
+  EXPECT_EQ(
+      (*Opened(with(dots, R"("scoring_func":"noaux_tc","topk_method":"noaux_tc")"))).spec().experts.gating,
+      Gating::kSigmoid);
+  expect_refused(with(dots, R"("scoring_func":"softmax")"), ErrorCode::kUnsupported, "'scoring_func'");
+  expect_refused(with(dots, R"("topk_method":"greedy")"), ErrorCode::kUnsupported, "'topk_method'");
+  const TinyFolder granite = folder_of("granitemoe", 0);
+  EXPECT_EQ((*Opened(granite)).spec().experts.shared_ffn_dim, 0);
+  EXPECT_EQ((*Opened(with(granite, R"("shared_intermediate_size":0)"))).spec().experts.shared_ffn_dim, 0);
+  expect_refused(with(granite, R"("shared_intermediate_size":64)"), ErrorCode::kCorrupt,
+                 "'layers.0.shared_mlp.input_linear.weight' is missing");
+}
+
 TEST(ModelFolder, ReadsTheScalingOfRope) {
   const auto rope_of = [](const std::string& fields, const std::string& architecture = "llama") {
     const Opened opened(with(tiny_folder_of(architecture), fields));

@@ -250,11 +250,9 @@ void describe_granitemoe(FolderConfig& c) {
 
 void describe_granitemoeshared(FolderConfig& c) {
   describe_granitemoe(c);
-  const auto shared = c.fields.integer("shared_intermediate_size", 1, INT32_MAX);
-  if (!shared) {
-    c.fields.unsupported("shared_intermediate_size", "where a whole number above 0 is needed");
-  }
-  c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared.value_or(1)));
+  const int64_t shared = c.fields.integer("shared_intermediate_size", 0, INT32_MAX).value_or(0);
+  c.shared_expert = shared > 0;
+  c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared));
 }
 
 void describe_olmoe(FolderConfig& c) {
@@ -271,7 +269,7 @@ void describe_qwen_moe(FolderConfig& c) {
   c.read_rope();
   c.fields.refuse("use_sliding_window");
   c.fields.ignore({"sliding_window", "max_window_layers", "layer_types"});
-  c.read_experts("num_experts", "moe_intermediate_size");
+  c.read_experts(c.fields.has("num_experts") ? "num_experts" : "num_local_experts", "moe_intermediate_size");
   c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", false));
   const int64_t step = c.fields.integer("decoder_sparse_step", 1, INT32_MAX).value_or(1);
   const auto without = c.fields.integers("mlp_only_layers").value_or(std::vector<int64_t>());
@@ -315,8 +313,10 @@ void describe_dots1(FolderConfig& c) {
   const int64_t dense = c.fields.integer("first_k_dense_replace", 0, INT32_MAX).value_or(0);
   write("leading_dense_block_count", dense);
   c.write_expert_layers([dense](int64_t layer) { return layer >= dense; });
+  // The published configuration has the name of the method as that of the function; neither is looked at.
   for (const auto& [field, wanted] : {std::pair{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}) {
-    if (c.fields.text(field).value_or(wanted) != wanted) {
+    const std::string found = c.fields.text(field).value_or(wanted);
+    if (found != wanted && found != "noaux_tc") {
       c.fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
     }
   }
@@ -468,13 +468,16 @@ const FolderArchitecture kArchitectures[] = {
 
 }  // namespace
 
-std::vector<TensorName> FolderArchitecture::layer_tensors(bool with_experts) const {
+std::vector<TensorName> FolderArchitecture::layer_tensors(bool with_experts, bool shared) const {
   std::vector<TensorName> out;
   for (const TensorName& matrix : matrices) {
     if (!with_experts || !matrix.ours.starts_with("ffn_")) out.push_back(matrix);
   }
   for (const auto& part : {norms, qk_norms}) out.insert(out.end(), part.begin(), part.end());
-  if (with_experts) out.insert(out.end(), experts.begin(), experts.end());
+  if (!with_experts) return out;
+  for (const TensorName& tensor : experts) {
+    if (shared || !tensor.ours.ends_with("_shexp")) out.push_back(tensor);
+  }
   return out;
 }
 

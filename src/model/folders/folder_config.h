@@ -58,8 +58,8 @@ struct FolderArchitecture {
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
 
-  // All of a layer, with experts or without; it has every one.
-  std::vector<TensorName> layer_tensors(bool with_experts) const;
+  // All of a layer, with experts or without, one of them shared or not; it has every one.
+  std::vector<TensorName> layer_tensors(bool with_experts, bool shared) const;
 };
 
 // nullptr: not known.
@@ -76,6 +76,7 @@ struct FolderConfig {
   int64_t head_dim = 0;
   int64_t context = 0;
   int64_t experts = 0;
+  bool shared_expert = true;             // where the architecture has tensors for one
   std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
   bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
   // Parts of a layer that have biases, beside those whose names end so.

@@ -72,8 +72,8 @@ class TensorMapper {
       : config_(config),
         tied_(tied),
         warnings_(warnings),
-        dense_roles_(config.architecture.layer_tensors(false)),
-        expert_roles_(config.architecture.layer_tensors(true)) {}
+        dense_roles_(config.architecture.layer_tensors(false, false)),
+        expert_roles_(config.architecture.layer_tensors(true, config.shared_expert)) {}
 
   Status run(const std::vector<WeightsFile>& files) {
     for (const WeightsFile& file : files) {
