@@ -90,6 +90,12 @@ TEST(ExpertChoice, GroupsAreChosenByTheSumOfTheirTwoBest) {
                                      logit(0.1F), logit(0.6F), logit(0.7F), logit(0.65F)};
   ExpertSpec spec = {.count = 9, .used = 3, .gating = Gating::kSigmoid, .groups = 3, .groups_used = 1};
   EXPECT_EQ(choose(spec, scores).ids, (Ids{3, 4, 5}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  spec.used = 2;
+  EXPECT_EQ(choose(spec, {scores[0], nan, nan, nan, scores[4], scores[5], nan, scores[7], scores[8]}).ids,
+            (Ids{7, 8}))
+      << "0.9 alone, 0.8, and 1.35";
+  spec.used = 3;
   spec.groups_used = 2;
   EXPECT_EQ(choose(spec, scores).ids, (Ids{0, 3, 4}));
   spec.groups_used = 3;

@@ -27,6 +27,18 @@ TEST(GpuExecutor, AStepGivesATokenAndItsTimes) {
   EXPECT_EQ(result.stalled, 0);
 }
 
+TEST(GpuExecutor, RefusesMixturesOfExperts) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  for (const TinyLlamaShape& shape : tiny_mixtures()) {
+    const auto file =
+        ModelFile::from_bytes(make_tiny_llama(shape, ops::WeightType::kBf16, /*seed=*/11), "tiny.gguf")
+            .value();
+    const Status status = UploadedModel::make(*file, kMostPositions, gpu).status();
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported) << shape.architecture;
+    EXPECT_EQ(status.message(), "mixtures of experts do not run on a GPU yet; serve it with --device cpu");
+  }
+}
+
 // A prompt in pieces over two leaves, then the tokens that follow, one at a time.
 TEST(GpuExecutor, LogitsAreThoseOfTheReference) {
   for (const uint32_t piece : {1U, 7U, 100U, 300U}) {

@@ -101,11 +101,17 @@ Status Decoder::reserve(int64_t rows) {
   if (rows <= capacity_rows_) return {};
   const ModelSpec& c = model_.spec();
   const auto n = static_cast<size_t>(rows);
+  if (const int64_t items = most_items(rows); items > ThreadPool::kMostItems) {
+    return error(ErrorCode::kInvalidArgument,
+                 "a step of {} tokens is up to {} parts of work at once, and at most {} are possible; lower "
+                 "--max-num-batched-tokens",
+                 rows, items, ThreadPool::kMostItems);
+  }
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
-    ffn_in_.resize(n * static_cast<size_t>(c.ffn_inputs()));
+    ffn_in_.resize(n * static_cast<size_t>(dense_ffn_dim() * (c.gated ? 2 : 1)));
     if (!model_.adds_at_once() || c.has_experts()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
     experts_.grow(rows);
@@ -120,7 +126,26 @@ Status Decoder::reserve(int64_t rows) {
 
 int64_t Decoder::widest_operand() const {
   const ModelSpec& c = model_.spec();
-  return std::max({c.dim, c.q_dim(), c.ffn_dim, c.experts.shared_ffn_dim});
+  return std::max<int64_t>({c.dim, c.q_dim(), dense_ffn_dim(), c.experts.shared_ffn_dim});
+}
+
+int64_t Decoder::dense_ffn_dim() const {
+  const auto& layers = model_.spec().layer_specs;
+  const bool any = std::any_of(layers.begin(), layers.end(), [](const LayerSpec& l) { return !l.experts; });
+  return any ? model_.spec().ffn_dim : 0;
+}
+
+int64_t Decoder::most_items(int64_t rows) const {
+  int64_t most = rows;
+  for (const PackedLayer& l : model_.layers()) {
+    const PackedExperts& experts = l.experts;
+    for (const Projection* p : {&l.qkv, &l.attn_output, &l.ffn_in, &l.ffn_down, &experts.router,
+                                &experts.shared_in, &experts.shared_down}) {
+      most = std::max(most, Product::block_count(rows) * Product::panel_count(*p));
+    }
+    if (experts.present()) most = std::max(most, experts_.most_items(experts, rows));
+  }
+  return most;
 }
 
 bool Decoder::takes_anywhere(ops::ActivationType type) const {
@@ -232,12 +257,13 @@ void Decoder::add_to_residual(const Projection& p, const Operand& input, const B
   add_branch(branch);
 }
 
-void Decoder::add_branch(const Branch& branch) {
+void Decoder::add_branch(const Branch& branch, const PackedExperts* experts) {
   const ModelSpec& c = model_.spec();
   products_.for_rows(row_count(), [&](Share mine, int) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       float* y = branch_.data() + r * c.dim;
       float* x = x_.data() + r * c.dim;
+      if (experts != nullptr) experts_.add_up(*experts, r, row_count(), y);
       if (!branch.bias.empty()) kernels_.add(y, branch.bias.data(), c.dim, y);
       const bool skips = mutant(Mutant::kPostNormSkipped) && row_count() == 1;
       if (branch.post_norm.present() && !skips) normalise(branch.post_norm, y, y);
@@ -345,8 +371,8 @@ void Decoder::mix_experts(const PackedLayer& layer) {
       normalise(layer.ffn_norm, x_.data() + r * dim, experts_.row(r));
     }
   });
-  experts_.run(layer.experts, row_count(), branch_.data());
-  add_branch(layer.ffn_branch);
+  experts_.run(layer.experts, row_count());
+  add_branch(layer.ffn_branch, &layer.experts);
 }
 
 void Decoder::feed_forward(const PackedLayer& layer) {

@@ -61,7 +61,8 @@ class Decoder {
 
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
-  // Makes room for `rows` rows. kExhausted: there is no memory for it; what was there stays usable.
+  // Makes room for `rows` rows. kExhausted: there is no memory for it; kInvalidArgument: no job has so many
+  // items. What was there stays usable.
   Status reserve(int64_t rows);
   // Makes room for the step and lays out its rows. Before run(). Not ok: the step cannot run.
   Status prepare(const Step& step);
@@ -94,13 +95,17 @@ class Decoder {
   int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
   int64_t widest_operand() const;
+  // Of the jobs of so many rows.
+  int64_t most_items(int64_t rows) const;
+  // ModelSpec::ffn_dim, or 0 where all layers have experts.
+  int64_t dense_ffn_dim() const;
   // The rows of the residual stream after a norm; as they are where there is none.
   Operand normed_input(const NormWeights& norm, const Projection& next);
   void normalise(const NormWeights& norm, const float* x, float* out) const;
   // x[row] += input[row] x p, after what the branch does to it.
   void add_to_residual(const Projection& p, const Operand& input, const Branch& branch);
-  // x[row] += branch[row], after what is done to it.
-  void add_branch(const Branch& branch);
+  // x[row] += branch[row], after what is done to it. experts: branch[row] is what they give.
+  void add_branch(const Branch& branch, const PackedExperts* experts = nullptr);
   // False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers);
   // Prepares the attention of a layer for the rows at hand.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/mutant.h"
+#include "exec/cpu/product.h"
 
 namespace kvasir {
 
@@ -33,6 +34,7 @@ void ExpertPass::grow(int64_t rows) {
   down_.resize(slots * dim);
   shared_in_.resize(n * 2 * shared);
   if (shared > 0) shared_down_.resize(n * dim);
+  products_.grow_buckets(static_cast<size_t>(experts_.count));
 }
 
 OperandBuffers::Extent ExpertPass::extent(int64_t rows) const {
@@ -46,21 +48,28 @@ uint64_t ExpertPass::bytes() const {
   return floats * sizeof(float) + chosen_.size() * (sizeof(ChosenExpert) + 2 * sizeof(int64_t));
 }
 
-void ExpertPass::run(const PackedExperts& experts, int64_t rows, float* out) {
+// Besides full blocks each expert has one at most.
+int64_t ExpertPass::most_items(const PackedExperts& experts, int64_t rows) const {
+  const int64_t slots = rows * experts_.used;
+  const int64_t blocks = Product::block_count(slots) + std::min<int64_t>(slots, experts_.count);
+  return std::max(
+      {slots, blocks * Product::panel_count(experts.in[0]), blocks * Product::panel_count(experts.down[0])});
+}
+
+void ExpertPass::run(const PackedExperts& experts, int64_t rows) {
   choose(experts, rows);
   fill_buckets(rows);
   const int64_t slots = rows * experts_.used, dim = spec_.dim;
   const Operand input = products_.make_rows(experts.in[0], slots, [&](int64_t slot, float* to) {
     std::copy_n(row(row_of_[static_cast<size_t>(slot)]), dim, to);
   });
-  products_.multiply(input, buckets_of(experts.in), in_.data());
+  products_.multiply(input, experts.in, first_slot_, in_.data());
   const int64_t width = experts.in[0].n;
   const Operand activated = products_.make_rows(experts.down[0], slots, [&](int64_t slot, float* to) {
     activate(in_.data() + slot * width, experts_.ffn_dim, to);
   });
-  products_.multiply(activated, buckets_of(experts.down), down_.data());
+  products_.multiply(activated, experts.down, first_slot_, down_.data());
   if (experts.has_shared()) run_shared(experts, rows);
-  add_up(experts, rows, out);
 }
 
 void ExpertPass::choose(const PackedExperts& experts, int64_t rows) {
@@ -108,15 +117,6 @@ void ExpertPass::fill_buckets(int64_t rows) {
   }
 }
 
-std::vector<ExpertBucket> ExpertPass::buckets_of(const std::vector<Projection>& projections) const {
-  std::vector<ExpertBucket> out;
-  for (size_t e = 0; e < projections.size(); ++e) {
-    const Share rows = {first_slot_[e], first_slot_[e + 1]};
-    if (rows.size() > 0) out.push_back({&projections[e], rows});
-  }
-  return out;
-}
-
 void ExpertPass::run_shared(const PackedExperts& experts, int64_t rows) {
   const Operand input = products_.make_rows(
       experts.shared_in, rows, [&](int64_t r, float* to) { std::copy_n(row(r), spec_.dim, to); });
@@ -128,21 +128,16 @@ void ExpertPass::run_shared(const PackedExperts& experts, int64_t rows) {
   products_.multiply(experts.shared_down, activated, rows, shared_down_.data(), spec_.dim, false);
 }
 
-void ExpertPass::add_up(const PackedExperts& experts, int64_t rows, float* out) {
-  const int64_t dim = spec_.dim;
-  products_.for_rows(rows, [&](Share mine, int) {
-    for (int64_t r = mine.begin; r < mine.end; ++r) {
-      float* sum = out + r * dim;
-      std::fill_n(sum, dim, 0.0F);
-      for (int64_t i = 0; i < experts_.used; ++i) {
-        const bool backwards = mutant(Mutant::kExpertSumOrder) && rows == 1;
-        const auto at = static_cast<size_t>(r * experts_.used + (backwards ? experts_.used - 1 - i : i));
-        kernels_.add_scaled(down_.data() + slot_of_[at] * dim, chosen_[at].weight, dim, sum);
-      }
-      if (!experts.has_shared()) continue;
-      kernels_.add_scaled(shared_down_.data() + r * dim, shared_weight_[static_cast<size_t>(r)], dim, sum);
-    }
-  });
+void ExpertPass::add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out) const {
+  const int64_t dim = spec_.dim, used = experts_.used;
+  std::fill_n(out, dim, 0.0F);
+  for (int64_t i = 0; i < used; ++i) {
+    const bool backwards = mutant(Mutant::kExpertSumOrder) && rows == 1;
+    const auto at = static_cast<size_t>(row * used + (backwards ? used - 1 - i : i));
+    kernels_.add_scaled(down_.data() + slot_of_[at] * dim, chosen_[at].weight, dim, out);
+  }
+  if (!experts.has_shared()) return;
+  kernels_.add_scaled(shared_down_.data() + row * dim, shared_weight_[static_cast<size_t>(row)], dim, out);
 }
 
 void ExpertPass::activate(const float* row, int64_t ffn, float* out) const {

@@ -26,8 +26,11 @@ class ExpertPass {
   OperandBuffers::Extent extent(int64_t rows) const;
   // The normed rows, to be filled before run(); `stride()` floats apart.
   float* row(int64_t index) { return normed_.data() + index * stride_; }
-  // out[row][dim] = what the experts of each row give.
-  void run(const PackedExperts& experts, int64_t rows, float* out);
+  // Runs the rows through their experts. Then add_up() has a row's sum: out[dim].
+  void run(const PackedExperts& experts, int64_t rows);
+  void add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out) const;
+  // The most items that a job of so many rows may have.
+  int64_t most_items(const PackedExperts& experts, int64_t rows) const;
 
   uint64_t bytes() const;
 
@@ -35,9 +38,7 @@ class ExpertPass {
   void choose(const PackedExperts& experts, int64_t rows);
   // Puts the rows of each expert side by side.
   void fill_buckets(int64_t rows);
-  std::vector<ExpertBucket> buckets_of(const std::vector<Projection>& projections) const;
   void run_shared(const PackedExperts& experts, int64_t rows);
-  void add_up(const PackedExperts& experts, int64_t rows, float* out);
   void activate(const float* row, int64_t ffn, float* out) const;
 
   const ModelSpec& spec_;

@@ -37,15 +37,24 @@ Product::Product(const ops::Kernels& kernels, const Projection& projection, ops:
       out_(out),
       ldo_(ldo),
       aside_(aside),
-      blocks_(std::max<int64_t>(1, ceil_div<int64_t>(rows, kBlockRows))),
-      panels_(0),
+      blocks_(block_count(rows)),
+      panels_(panel_count(projection)),
       panel_bytes_(1) {
   for (const Projection::Part& part : projection.parts) {
-    panels_ += ops::panel_count(part.matrix.n);
     panel_bytes_ =
         std::max(panel_bytes_, static_cast<int64_t>(ops::panel_bytes(part.matrix.type, part.matrix.k)));
   }
   group_ = blocks_ == 1 ? panels_ : std::min(panels_, std::max<int64_t>(4, kGroupBytes / panel_bytes_));
+}
+
+int64_t Product::block_count(int64_t rows) {
+  return std::max<int64_t>(1, ceil_div<int64_t>(rows, kBlockRows));
+}
+
+int64_t Product::panel_count(const Projection& projection) {
+  int64_t count = 0;
+  for (const Projection::Part& part : projection.parts) count += ops::panel_count(part.matrix.n);
+  return count;
 }
 
 int64_t Product::aside_floats(int64_t items) const {

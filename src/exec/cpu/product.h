@@ -29,6 +29,9 @@ class Product {
           const Operand& input, int64_t rows, float* out, int64_t ldo, bool accumulate, float* const* aside);
 
   int64_t items() const { return rows_ == 0 ? 0 : blocks_ * panels_; }
+  // Blocks of so many rows, and panels of a projection.
+  static int64_t block_count(int64_t rows);
+  static int64_t panel_count(const Projection& projection);
   Grain grain() const;
 
   // As ThreadPool::for_each_replaceable says.

@@ -46,10 +46,19 @@ void ProductRunner::multiply_f32(const Projection& p, const Operand& input, int6
       product.items(), [&](Share mine, int) { product.run(mine); }, product.grain());
 }
 
-void ProductRunner::multiply(const Operand& input, const std::vector<ExpertBucket>& buckets, float* out) {
-  std::vector<ExpertBucket>& kept = buckets_[static_cast<size_t>(input.input)];
-  kept = buckets;
-  const ExpertProduct product(kernels_, mode_, input, kept, out, aside_by_thread_.data());
+void ProductRunner::grow_buckets(size_t count) {
+  for (std::vector<ExpertBucket>& buckets : buckets_) buckets.reserve(count);
+}
+
+void ProductRunner::multiply(const Operand& input, const std::vector<Projection>& experts,
+                             const std::vector<int64_t>& first_row, float* out) {
+  std::vector<ExpertBucket>& buckets = buckets_[static_cast<size_t>(input.input)];
+  buckets.clear();
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const Share rows = {first_row[e], first_row[e + 1]};
+    if (rows.size() > 0) buckets.push_back({&experts[e], rows});
+  }
+  const ExpertProduct product(kernels_, mode_, input, buckets, out, aside_by_thread_.data());
   pool_.for_each_replaceable(product.items(), product, input.input, product.grain());
 }
 

@@ -56,9 +56,12 @@ class ProductRunner {
                 bool accumulate);
   // out[row] = input[row] x p, where p takes the f32 rows whatever its weights are.
   void multiply_f32(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo);
-  // out[row] = input[row] x the projection of the row's bucket; out rows have its columns. The operand is one
-  // of make_rows(), and the buckets are those of its input.
-  void multiply(const Operand& input, const std::vector<ExpertBucket>& buckets, float* out);
+  // Makes room for so many buckets. Throws std::bad_alloc.
+  void grow_buckets(size_t count);
+  // out[row] = input[row] x the projection of its expert, whose columns out rows have. Rows of expert e are
+  // those from first_row[e] to first_row[e + 1]. The operand is one of make_rows().
+  void multiply(const Operand& input, const std::vector<Projection>& experts,
+                const std::vector<int64_t>& first_row, float* out);
 
   uint64_t bytes() const;
 

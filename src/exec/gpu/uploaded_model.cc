@@ -15,7 +15,8 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
                  "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);
   }
   if (spec.has_experts()) {
-    return error(ErrorCode::kUnsupported, "mixtures of experts do not run on a GPU yet");
+    return error(ErrorCode::kUnsupported,
+                 "mixtures of experts do not run on a GPU yet; serve it with --device cpu");
   }
   auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);
