@@ -56,7 +56,7 @@ CostModel least_costs(const StepTimes& times, const CostModel& believed, double 
     }
   }
   CostModel out;
-  out.step_s = ratio * believed.step_s;
+  out.step_s = ratio * believed.weights_s(1);  // no step that decodes reads fewer experts than one row does
   out.decode_row_s = ratio * believed.decode_row_s;
   out.context_s = ratio * believed.context_s;
   for (const Point& at : grid) {

@@ -86,11 +86,15 @@ struct CostModel {
   double experts_read(double rows) const {
     return expert_share > 0 ? 1 - std::pow(1 - std::min(expert_share, 1.0), rows) : 0;
   }
+  // What a step takes whatever its rows do: with all experts, or with those that so many rows read.
+  double weights_s() const { return step_s + experts_s; }
+  double weights_s(double rows) const {
+    return step_s + (experts_s > 0 ? experts_s * experts_read(rows) : 0);
+  }
   double step_seconds(const StepWork& w) const {
     if (w.empty()) return 0;
-    const double experts = experts_s > 0 ? experts_s * experts_read(w.prefill_rows + w.decode_rows) : 0;
-    return step_s + experts + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs +
-           decode_row_s * w.decode_rows + context_s * w.decode_context +
+    return weights_s(w.prefill_rows + w.decode_rows) + prefill_row_s * w.prefill_rows +
+           pair_s * w.prefill_pairs + decode_row_s * w.decode_rows + context_s * w.decode_context +
            projected_token_s * w.projected_tokens + above_knee_s * w.rows_above(knee_rows);
   }
   // The time of a step with `rows` tokens of one prompt alone, after a history of `history` tokens.

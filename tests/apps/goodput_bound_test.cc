@@ -135,6 +135,12 @@ TEST(GoodputBound, TheDeviceMayBeFasterThanBelieved) {
   EXPECT_NEAR(least.decode_row_s, 20e-6 * 220.64 / 420, 1e-7);
   // Nothing decodes: 200 + 50 n, of which the step has been counted with 210. So a little less than 50.
   EXPECT_NEAR(least.prefill_row_s, 50e-6 + (200 - 400 * 220.64 / 420) / 16 * 1e-6, 2e-7);
+  // One row reads a quarter of 400 us of experts: a step is believed to take 400 us, and a decode 20.
+  believed.step_s = 300e-6;
+  believed.experts_s = 400e-6;
+  believed.expert_share = 0.25;
+  EXPECT_NEAR(least_costs(times, believed, 1e6).step_s / 400e-6,
+              least_costs(times, believed, 1e6).decode_row_s / 20e-6, 1e-9);
 }
 
 }  // namespace

@@ -51,6 +51,17 @@ TEST(PrefixFetch, IsWorthItWhereComputingTakesLonger) {
   EXPECT_FALSE(worth_fetching(view_with(2.0e-6, 4.2e-6), found(0, 5, 5)));
 }
 
+// The step reads its weights, and all but 3/4 to the power of 160 of its experts, for other rows as well.
+TEST(PrefixFetch, WhatAStepReadsDoesNotCount) {
+  View fast = view_with(2.0e-6, 0), slow = view_with(2.1e-6, 0);
+  for (View* view : {&fast, &slow}) {
+    view->costs.expert_share = 0.25;
+    view->costs.experts_s = 0.3;
+  }
+  EXPECT_TRUE(worth_fetching(fast, found(0, 10, 0)));
+  EXPECT_FALSE(worth_fetching(slow, found(0, 10, 0)));
+}
+
 TEST(PrefixFetch, ALongHistoryMakesComputingSlower) {
   View view = view_with(4.0e-6, 0);
   EXPECT_FALSE(worth_fetching(view, found(100, 10, 0)));

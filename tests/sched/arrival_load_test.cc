@@ -42,6 +42,11 @@ TEST(ArrivalLoad, ByWhatTheDeviceServes) {
   // Eight at once: a prompt takes 0.1 s, each of 50 tokens an eighth of 0.08 s and 2 ms.
   EXPECT_NEAR(load.capacity(view), 1 / (0.1 + 50 * 0.012), 1e-9);
   EXPECT_NEAR(load.load(view), load.rate() * 0.7, 1e-6);
+  // Reading half of 0.064 s of experts for one row; 8 rows leave 1/256 of them: 63.75 ms a step, 7.96875 a
+  // token. A prompt reads no more than the decodes beside it.
+  view.costs.expert_share = 0.5;
+  view.costs.experts_s = 0.064;
+  EXPECT_NEAR(load.capacity(view), 1 / (0.1 + 50 * (0.012 + 0.00796875)), 1e-9);
 }
 
 TEST(ArrivalLoad, MemoryBoundsTheBatch) {

@@ -94,6 +94,19 @@ TEST(CostModel, RowsAboveTheKneeTakeLonger) {
   EXPECT_DOUBLE_EQ(c.decode_seconds(110, 0), 1 + 2.2 + 1);
 }
 
+// By hand: two rows that choose one of two experts read three quarters of them.
+TEST(CostModel, ExpertsAreReadAsRowsChooseThem) {
+  CostModel c;
+  c.step_s = 1;
+  c.decode_row_s = 0.02;
+  c.expert_share = 0.5;
+  c.experts_s = 8;
+  EXPECT_DOUBLE_EQ(c.weights_s(2), 7);
+  EXPECT_DOUBLE_EQ(c.decode_seconds(2, 0), 7.04);
+  EXPECT_DOUBLE_EQ(c.weights_s(0), 1);
+  EXPECT_DOUBLE_EQ(c.weights_s(), 9);
+}
+
 TEST(CostFit, FindsAKneeWhereThereIsOne) {
   CostModel costs = truth();
   costs.knee_rows = 64;

@@ -48,6 +48,12 @@ TEST(DevicePrices, WhatIsScarcePaysForTheStep) {
   EXPECT_NEAR(p.slot, 0.5 * 0.02 / 50, 1e-12);
   // (5e-7 + 1e-6) 5000 + (2e-4 + 1e-3) 10 + 0.04802
   EXPECT_NEAR(p.finish_s(priced_costs(), priced_work()), 0.0075 + 0.012 + 0.04802, 1e-9);
+  // All experts are read: 0.05 s a step.
+  CostModel experts = priced_costs();
+  experts.expert_share = 0.25;
+  experts.experts_s = 0.03;
+  EXPECT_NEAR(s.prices(experts, 10'000, 50).memory, 0.25 * 0.05 / 10'000, 1e-15);
+  EXPECT_NEAR(s.prices(experts, 10'000, 50).slot, 0.5 * 0.05 / 50, 1e-12);
   for (int i = 0; i < 1000; ++i) s.observe(Refusal::kTime);
   EXPECT_LT(s.memory() + s.slots(), 1e-4);
 }

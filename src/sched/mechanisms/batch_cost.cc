@@ -20,7 +20,7 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 // Of a model with experts a batch is believed to read them all. n tokens that are recomputed are a prompt's
 // first n: n rows, and n (n + 1) / 2 pairs.
 BatchCost BatchCost::believed(const CostModel& costs) {
-  const LoadSeconds below = {costs.step_s + costs.experts_s, costs.decode_row_s, costs.context_s,
+  const LoadSeconds below = {costs.weights_s(), costs.decode_row_s, costs.context_s,
                              costs.prefill_row_s + costs.pair_s / 2, costs.pair_s / 2};
   if (costs.above_knee_s == 0) return {below, {}};
   LoadSeconds above = below;

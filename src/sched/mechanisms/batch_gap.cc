@@ -35,7 +35,7 @@ std::optional<GapBound> BatchGap::exceeded_with(SeqId seq, double context, const
 double BatchGap::margin_for(double gap_s) const {
   if (gap_s != margin_gap_s_) {
     margin_gap_s_ = gap_s;
-    margin_ = margins_.priced(kAnyRows, costs_.step_s / gap_s, options_.steps);
+    margin_ = margins_.priced(kAnyRows, costs_.weights_s() / gap_s, options_.steps);
   }
   return margin_;
 }

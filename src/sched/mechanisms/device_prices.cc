@@ -35,8 +35,8 @@ void Shortages::observe(Refusal refusal) {
 
 DevicePrices Shortages::prices(const CostModel& costs, double tokens, double max_num_seqs) const {
   DevicePrices out;
-  out.memory = memory_ * costs.step_s / std::max(tokens, 1.0);
-  out.slot = slots_ * costs.step_s / std::max(max_num_seqs, 1.0);
+  out.memory = memory_ * costs.weights_s() / std::max(tokens, 1.0);
+  out.slot = slots_ * costs.weights_s() / std::max(max_num_seqs, 1.0);
   return out;
 }
 

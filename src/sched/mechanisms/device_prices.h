@@ -10,7 +10,7 @@
 // only for what it adds to steps.
 //
 //   symbol             here                                              unit
-//   s, alpha, pi,      CostModel: step_s, prefill_row_s, pair_s,         s
+//   s, alpha, pi,      CostModel: weights_s(), prefill_row_s, pair_s,    s
 //   beta, gamma        decode_row_s, context_s
 //   V                  RequestWork::token_steps                          tokens held, times steps
 //   r                  RequestWork::steps                                steps: the output that is left

@@ -23,11 +23,10 @@ double value_of_gap(std::span<const GapClass> kept, double all_worth, double wat
   const double prompt = sum.prompt_tokens / sum.requests;
   const double context = prompt + steps / 2;
   const double row_s = costs.decode_row_s + costs.context_s * context + costs.prefill_row_s * prompt / steps;
-  const double margin = margins.priced(kAnyRows, costs.step_s / sum.gap_s, steps);
+  const double weights_s = costs.weights_s();
+  const double margin = margins.priced(kAnyRows, weights_s / sum.gap_s, steps);
   // Rows of a step for each of its decodes, and what is left of the gap: below the knee and above.
   const double rows = 1 + prompt / steps;
-  // Of experts all are believed to be read.
-  const double weights_s = costs.step_s + costs.experts_s;
   const double left_s = sum.gap_s / margin - weights_s;
   const double above_s = costs.above_knee_s * costs.knee_rows;
   const double by_time = std::min(left_s / std::max(row_s, 1e-12),

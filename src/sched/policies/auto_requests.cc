@@ -31,7 +31,7 @@ uint32_t history_of(const SeqView& seq) {
 }  // namespace
 
 double gap_without_bounds(const CostModel& costs) {
-  return std::max(kDefaultGap, kDefaultGapSteps * (costs.step_s + costs.decode_row_s));
+  return std::max(kDefaultGap, kDefaultGapSteps * (costs.weights_s() + costs.decode_row_s));
 }
 
 double device_tokens(const View& view) {
@@ -139,7 +139,7 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   r.rest = rest;
   r.finish_s = prices_.finish_s(costs, work);
   r.busy_s =
-      r.finish_s + (1 - scarce_) * costs.step_s * work.token_steps / std::max(1.0, device_tokens(view_));
+      r.finish_s + (1 - scarce_) * costs.weights_s() * work.token_steps / std::max(1.0, device_tokens(view_));
   r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prices_.prefill_s(costs, work);
   r.need_s = work.link_s + (work.prefill.empty() ? 0 : costs.step_seconds(work.prefill));
   const TokenDue due = token_due(seq, view_.now, step_s_, rest);
