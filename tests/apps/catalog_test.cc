@@ -107,8 +107,12 @@ TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
   EXPECT_EQ(parse_model("{", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model("{}", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model(R"({"num_hidden_layers":"2"})", "a.json").status().code(), ErrorCode::kCorrupt);
-  EXPECT_EQ(parse_model(R"({"num_local_experts":8,"decoder_sparse_step":2})", "a.json").status().code(),
-            ErrorCode::kUnsupported);
+  for (const char* some :
+       {R"("decoder_sparse_step":2)", R"("first_k_dense_replace":1)", R"("mlp_only_layers":[3])"}) {
+    EXPECT_EQ(parse_model(fmt::format(R"({{"num_local_experts":8,{}}})", some), "a.json").status().code(),
+              ErrorCode::kUnsupported)
+        << some;
+  }
 }
 
 TEST(CatalogTest, AFolderWithAConfigIsAModelAndAFileADevice) {
@@ -143,6 +147,20 @@ TEST(CatalogTest, AGgufFileIsAModelWithTheWeightsThatItHas) {
   EXPECT_EQ(found->heads, 4u);
   EXPECT_EQ(found->kv_heads, 2u);
   EXPECT_NEAR(static_cast<double>(found->weight_bytes()), static_cast<double>(bytes.size()), 2);
+}
+
+TEST(CatalogTest, AGgufFileWithExpertsInSomeLayersIsRefused) {
+  for (const TinyLlamaShape& shape : tiny_mixtures()) {
+    const std::vector<std::byte> bytes = make_tiny_llama(shape, ops::WeightType::kQ8_0, 1);
+    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kvasir_mixture_test.gguf";
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    const Result<ModelShape> found = find_model(path.string());
+    std::filesystem::remove(path);
+    EXPECT_EQ(found.ok(), shape.dense_layers == 0) << shape.architecture;
+    if (found.ok()) continue;
+    EXPECT_NE(found.status().message().find("experts in some layers only"), std::string::npos);
+  }
 }
 
 TEST(CatalogTest, MemoryHoldsWhatAPublishedTableSays) {

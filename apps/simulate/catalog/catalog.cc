@@ -60,6 +60,9 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   out.head_dim = static_cast<uint32_t>(c.head_dim);
   out.ffn = static_cast<uint32_t>(c.ffn_dim);
   if (c.has_experts()) {
+    if (!std::all_of(c.layer_specs.begin(), c.layer_specs.end(), [](const auto& l) { return l.experts; })) {
+      return error(ErrorCode::kUnsupported, "{}: {}", path, kSomeLayers);
+    }
     out.experts = static_cast<uint32_t>(c.experts.count);
     out.experts_used = static_cast<uint32_t>(c.experts.used);
     out.expert_ffn = static_cast<uint32_t>(c.experts.ffn_dim);

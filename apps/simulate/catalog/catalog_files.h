@@ -17,12 +17,13 @@ struct CatalogFile {
 };
 const std::vector<CatalogFile>& catalog_files();
 
+inline constexpr const char* kSomeLayers = "experts in some layers only, which the simulator does not price";
+
 // Reads a device as tools/fit_devices.py writes it. `origin` stands for the path in messages. kCorrupt.
 Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin);
 
 // Reads a Hugging Face config.json; weights take two bytes an element. kUnsupported: mixtures of
-// experts in some layers only.
-// kCorrupt: no JSON, or a size is missing.
+// experts in some layers only. kCorrupt: no JSON, or a size is missing.
 Result<ModelShape> parse_model(std::string_view text, const std::string& origin);
 
 // Reads a network (network.h). kCorrupt.

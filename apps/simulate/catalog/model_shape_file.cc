@@ -63,10 +63,11 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
   if (out.ffn == 0) out.ffn = 4 * out.hidden;
   out.experts = number(json, {"num_local_experts", "num_experts", "n_routed_experts"});
   if (out.experts > 0) {
-    if (number(json, {"first_k_dense_replace"}) > 0 ||
+    const auto dense = json.find("mlp_only_layers");
+    const bool some_dense = dense != json.end() && dense->is_array() && !dense->empty();
+    if (some_dense || number(json, {"first_k_dense_replace"}) > 0 ||
         number(json, {"decoder_sparse_step", "moe_layer_freq"}) > 1) {
-      return error(ErrorCode::kUnsupported,
-                   "{}: experts in some layers only, which the simulator does not price", origin);
+      return error(ErrorCode::kUnsupported, "{}: {}", origin, kSomeLayers);
     }
     out.experts_used = number(json, {"num_experts_per_tok"});
     out.expert_ffn = number(json, {"moe_intermediate_size", "intermediate_size"});
