@@ -72,7 +72,8 @@ constexpr MixKnots make_mixes() {
 }
 constexpr MixKnots kMixKnots = make_mixes();
 
-// The same ranges and shares; the normal ones even in the logarithm, by so many pieces.
+// The same ranges and shares; the normal ones even in the logarithm, by so many pieces. The paper states no
+// law within the ranges: this one is ours, as the even one is.
 constexpr size_t kLogPieces = 32;
 using LogMixKnots = std::array<std::array<Knot, kLogPieces + 2>, kMixes>;
 const LogMixKnots& log_mix_knots() {

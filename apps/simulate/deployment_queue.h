@@ -4,10 +4,10 @@
 // Memory is reserved for all that a request may need, at once or not at all: at one instance, or, if none can
 // hold it and they lend, all of one instance and the rest at others. Where the first request of the queue
 // has to wait, the earliest time is found at which what others hold is believed to be enough for it, and its
-// place there. Later requests begin before it if they are believed to have ended by then, or leave that place
-// free: backfilling with a reservation for the first request (Mu'alem and Feitelson, "Utilization,
-// Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with Backfilling", IEEE
-// TPDS 2001).
+// place there. Later requests begin before it if it is believed to begin no later then: they have ended by
+// that time or leave enough free, and what they stall ends in time still: backfilling with a reservation for
+// the first request (Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime
+// Estimates in Scheduling the IBM SP2 with Backfilling", IEEE TPDS 2001).
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ class DeploymentQueue {
     uint32_t leaf_blocks = 1;             // what goes to others are so many blocks, or a multiple
     uint32_t most_requests = UINT32_MAX;  // at one instance
     bool lends = false;
-    CostModel costs;  // belief
+    uint32_t lent_blocks = UINT32_MAX;  // that an instance lends at the most
+    CostModel costs;                    // belief
   };
   struct Request {
     size_t index = 0;
@@ -46,13 +47,14 @@ class DeploymentQueue {
   explicit DeploymentQueue(const Options& options);
 
   void push(const Request& request);
-  // A request that was bound has ended with so many tokens of output.
-  void ended(size_t index, uint32_t output_tokens);
+  // A request that was bound has ended with so many tokens of output; nothing: it failed.
+  void ended(size_t index, std::optional<uint32_t> output_tokens);
   // Binds what may begin now. One that fits nowhere goes to the first instance, which says so.
   std::vector<Binding> bind(Nanos now);
 
   size_t waiting() const { return waiting_.size(); }
-  // When the first request of the queue is believed to begin; nothing: bind() left none, or was not called.
+  // For tests: when the first request of the queue is believed to begin; nothing: bind() left none, or was
+  // not called.
   std::optional<Nanos> first_begins() const { return first_begins_; }
 
  private:
@@ -63,34 +65,45 @@ class DeploymentQueue {
   };
   struct Bound {
     Place place;
-    uint32_t prompt_tokens = 0;
+    Request request;
+    double output = 0;  // believed, in tokens
   };
-  // Where the first request will begin.
+  // What each instance has at some time.
+  struct Usage {
+    std::vector<int64_t> free;       // blocks
+    std::vector<int64_t> lent;       // blocks
+    std::vector<uint32_t> requests;  // bound to it
+  };
+  // When the first request is to begin, and what the others are believed to leave it then.
   struct Reservation {
+    Request first;
     Nanos begin = 0;
-    std::vector<int64_t> spare;  // blocks that are free then beside it, by instance
+    Usage then;
   };
 
   uint32_t blocks_of(const Request& request) const;
   double believed_output(const Request& request) const;
   Nanos believed_end(const Request& request, uint32_t instance, Nanos now) const;
-  std::vector<int64_t> free_at(Nanos at) const;
-  bool fits(uint32_t instance, uint32_t blocks, const std::vector<int64_t>& free) const;
-  std::optional<Place> place(const Request& request, const std::vector<int64_t>& free, Nanos now,
+  Nanos delay(const Bound& bound, const Request& by) const;
+  void take(const Place& place, Usage& from) const;
+  Usage empty() const;
+  Usage usage_at(Nanos at) const;
+  bool fits(uint32_t instance, uint32_t blocks, const Usage& usage) const;
+  std::optional<Place> place_at(const Request& request, uint32_t instance, const Usage& usage) const;
+  std::optional<Place> place_at_several(uint32_t owner, uint32_t blocks_away, const Usage& usage) const;
+  bool has_place(const Request& request, const Usage& usage) const;
+  bool delays(const Reservation& reserved, const Request& request, const Place& place, Nanos now) const;
+  std::optional<Place> place(const Request& request, const Usage& usage, Nanos now,
                              const Reservation* reserved) const;
-  std::optional<Place> place_at_several(const Request& request, uint32_t owner,
-                                        const std::vector<int64_t>& free) const;
-  bool fits_empty(const Request& request) const;
   Reservation reserve(const Request& request, Nanos now) const;
   Binding bind(const Request& request, Place place, Nanos now);
 
   const Options options_;
   std::vector<Request> waiting_;  // by arrival
   std::map<size_t, Bound> bound_;
-  std::vector<uint32_t> requests_;    // bound to each instance
   std::vector<Nanos> prompts_until_;  // when each instance is believed to have computed its prompts
   std::optional<Nanos> first_begins_;
-  uint64_t ended_ = 0;
+  uint64_t ended_ = 0;         // that did not fail
   uint64_t ended_output_ = 0;  // tokens
 };
 

@@ -177,7 +177,12 @@ Status SimulatedInstance::submit(size_t index) {
 void SimulatedInstance::ended(size_t index) {
   records_[index].end = clock_.now();
   --left_;
-  if (own_.ended) own_.ended(index, clock_.now(), static_cast<uint32_t>(records_[index].content_chunks));
+  if (own_.ended) {
+    const RequestRecord& r = records_[index];
+    std::optional<uint32_t> output;
+    if (r.state == RequestRecord::State::kCompleted) output = static_cast<uint32_t>(r.output_tokens);
+    own_.ended(index, clock_.now(), output);
+  }
   if (held_.empty()) {
     --in_flight_;
     return;

@@ -24,8 +24,9 @@ struct InstanceSetup {
   std::vector<SimulatedRequest> requests;  // in the order of their arrivals; bind() brings others
   std::optional<size_t> explain;           // the index of one of those
   Nanos last_arrival = 0;                  // of the run
-  // Called when a request has ended, in any way but that its client gave up: its index, and its output.
-  std::function<void(size_t index, Nanos at, uint32_t output_tokens)> ended = {};
+  // Called when a request has ended, in any way but that its client gave up: its index, and its output;
+  // nothing: it failed.
+  std::function<void(size_t index, Nanos at, std::optional<uint32_t> output_tokens)> ended = {};
 };
 
 // Runs one turn of its engine at a time. With several instances the caller always runs the one whose

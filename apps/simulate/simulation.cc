@@ -38,6 +38,7 @@ DeploymentQueue::Options queue_options(const SimulationSetup& setup) {
   out.leaf_blocks = cache.geometry.blocks_per_leaf();
   out.most_requests = setup.engine.limits.max_num_seqs;
   out.lends = setup.cluster.has_value();
+  if (out.lends) out.lent_blocks = setup.cluster->protocol.lend_cap / cache.geometry.groups();
   out.costs = setup.costs;
   return out;
 }
@@ -62,7 +63,7 @@ class Run {
   // A request of the queue that has ended.
   struct Ended {
     size_t index = 0;
-    uint32_t output_tokens = 0;
+    std::optional<uint32_t> output_tokens;  // nothing: it failed
   };
 
   size_t left() const;
@@ -104,7 +105,7 @@ Status Run::start() {
     own[i].number = i;
     own[i].last_arrival = requests_.empty() ? 0 : requests_.back().arrival;
     if (queue_) {
-      own[i].ended = [this, i](size_t index, Nanos at, uint32_t output_tokens) {
+      own[i].ended = [this, i](size_t index, Nanos at, std::optional<uint32_t> output_tokens) {
         ended_.emplace(at, Ended{bound_[i][index], output_tokens});
       };
     }

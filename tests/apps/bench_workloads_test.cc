@@ -159,16 +159,27 @@ TEST(Workloads, MixesHaveTheirShareOfLongContexts) {
   }
 }
 
-// Even in the logarithm from 1 to 100,000: half of the normal ones are below the root, a quarter below the
-// root of that, and their mean is 100,000 / ln 100,000.
+// Even in the logarithm from 1 to R: half of the normal ones are below the root of R, a quarter below the
+// root of that, and their mean is (R - 1) / ln R. The long ones are even from R to 2 R.
 TEST(Workloads, LogMixesHaveAsManyContextsOfEachMagnitude) {
-  const Both b = draw("infinite-llm-log-mix-7");
-  const auto near = [](double share) { return 4 * std::sqrt(share * (1 - share) / kLengthDraws); };
-  EXPECT_NEAR(b.total.above(100'000), .10, near(.10));
-  EXPECT_NEAR(b.total.above(316), .10 + .90 / 2, near(.55));
-  EXPECT_NEAR(b.total.above(5'623), .10 + .90 / 4, near(.325));
-  b.total.expect_mean(.90 * 99'999 / std::log(100'000) + .10 * 150'000, .01);
-  EXPECT_LE(b.total.sorted.back(), 200'000);
+  constexpr double kRanges[] = {100'000, 140'000, 300'000, 240'000, 600'000, 950'000};
+  constexpr double kLong[] = {.01, .10, .30};
+  for (int id = 1; id <= 18; ++id) {
+    SCOPED_TRACE(id);
+    const Both b = draw(fmt::format("infinite-llm-log-mix-{}", id));
+    const double range = kRanges[(id - 1) % 6];
+    const double is_long = kLong[(id - 1) / 6];
+    const auto expect_above = [&](double context, double share) {
+      EXPECT_NEAR(b.total.above(static_cast<int64_t>(context)), share,
+                  4 * std::sqrt(share * (1 - share) / kLengthDraws));
+    };
+    expect_above(range, is_long);
+    expect_above(1.5 * range, is_long / 2);
+    expect_above(std::sqrt(range), is_long + (1 - is_long) / 2);
+    expect_above(std::pow(range, .75), is_long + (1 - is_long) / 4);
+    b.total.expect_mean((1 - is_long) * (range - 1) / std::log(range) + is_long * 1.5 * range, .03);
+    EXPECT_LE(b.total.sorted.back(), 2 * range);
+  }
 }
 
 // A context of c tokens has an output of 1 to c / 2, evenly: c / 4 in the mean, and above c / 4 for half of

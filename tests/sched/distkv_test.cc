@@ -258,6 +258,22 @@ TEST(StreamOrAsk, AsksOnAFastNetworkAndStreamsOnASlowOne) {
   EXPECT_EQ(on_network(1e9).chunk(2100), 768u) << "whole leaves";
 }
 
+// Where a step takes 600 rows of 2,048, all at once is no choice. On a slow network chunks of 600 take 4.42 s
+// and those of 512 take 5.16; on a fast one 1.711 and 1.708.
+TEST(StreamOrAsk, ChoosesAmongWhatAStepCanTake) {
+  StreamOrAsk slow = on_network(1e6);
+  slow.most_rows = 600;
+  EXPECT_EQ(slow.chunk(2048), 600u);
+  EXPECT_NEAR(slow.seconds(2048, 600), 0.6 + 0.96 + 1.92 + 0.9424, 1e-9);
+  StreamOrAsk fast = on_network(1e9);
+  fast.most_rows = 600;
+  EXPECT_EQ(fast.chunk(2048), 512u);
+  fast.most_rows = 1100;
+  EXPECT_EQ(fast.chunk(2048), 1024u);
+  fast.most_rows = 2048;
+  EXPECT_EQ(fast.chunk(2048), 1024u);
+}
+
 // Of 16,500 tokens nearly all go: half at once on a network that costs next to nothing.
 TEST(StreamOrAsk, ThePolicyRunsLongPromptsByIt) {
   View view = make_view(10, 10);
@@ -272,6 +288,12 @@ TEST(StreamOrAsk, ThePolicyRunsLongPromptsByIt) {
       << plan_of("distkv:network=100000", view);
   EXPECT_EQ(plan_of("distkv:network=0.000001", view), plan_of("distkv", view));
   EXPECT_EQ(plan_of("distkv", view).find("[0, 8448)"), std::string::npos);
+  // At 10 kB/s K and V of all take 105 s, and attention 136; halves take 105 + 68. A ring of 800 blocks
+  // passes 12,815 rows, and these and the rest take 82 + 82 + 47.
+  EXPECT_EQ(plan_of("distkv:network=0.00001", view), plan_of("distkv", view));
+  set_ring(view, 800);
+  EXPECT_NE(plan_of("distkv:network=0.00001", view).find("[0, 8448)"), std::string::npos)
+      << plan_of("distkv:network=0.00001", view);
 }
 
 // ---------------------------------------------------------------- bring_home

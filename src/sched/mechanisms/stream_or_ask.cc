@@ -23,10 +23,10 @@ double StreamOrAsk::seconds(uint32_t rows, uint32_t chunk) const {
 }
 
 uint32_t StreamOrAsk::chunk(uint32_t rows) const {
-  uint32_t best = rows;
+  uint32_t best = std::min(rows, most_rows);
   for (uint32_t parts = 2; rows / parts >= step_rows; parts *= 2) {
     const uint32_t chunk = round_up(ceil_div(rows, parts), uint32_t{kLeafTokens});
-    if (seconds(rows, chunk) < seconds(rows, best)) best = chunk;
+    if (chunk < best && seconds(rows, chunk) < seconds(rows, best)) best = chunk;
   }
   return best;
 }

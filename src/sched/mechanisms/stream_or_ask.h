@@ -18,7 +18,8 @@
 //   fetch = max(here, k H / B) + p c H
 //   chunk = max(k c / B, H == 0 ? here : min(ask, fetch))
 //
-// The chunk with the smallest sum is taken, of A, A / 2, A / 4, ...; linear layers take the same time in all.
+// The chunk with the smallest sum is taken, of A, A / 2, A / 4, ..., or of what a step can take at the most
+// where that is less than A; linear layers take the same time in all.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,16 @@
 namespace kvasir {
 
 struct StreamOrAsk {
-  double pair_s = 0;          // p
-  double kv_bytes = 0;        // k
-  double query_bytes = 0;     // q
-  double bytes_per_s = 0;     // B
-  uint32_t step_rows = 4096;  // fewer rows than these do not fill the device
+  double pair_s = 0;                // p
+  double kv_bytes = 0;              // k
+  double query_bytes = 0;           // q
+  double bytes_per_s = 0;           // B
+  uint32_t step_rows = 4096;        // fewer rows than these do not fill the device
+  uint32_t most_rows = UINT32_MAX;  // of a step: its limit, and what passes the stage ring
 
   // REQUIRES: 0 < chunk <= rows, bytes_per_s > 0
   double seconds(uint32_t rows, uint32_t chunk) const;
-  // Whole leaves of attention, or all rows.
+  // Whole leaves of attention, or as many rows as there can be. REQUIRES: most_rows > 0
   uint32_t chunk(uint32_t rows) const;
 };
 

@@ -23,7 +23,8 @@ namespace {
 //   ahead  tokens of every running sequence for which there is to be room before it is needed: 256
 //   network  GB/s of the way to peers; long prompts then run in chunks by stream_or_ask.h. 0: in the largest
 //          ones that pass the stage ring (0)
-//   query-heads  query heads for each KV head, for the bytes of a query (1)
+//   query-heads  query heads for each KV head, for the bytes of a query; twice as many where K and V have 8
+//          bits in place of 16 (1)
 //   spill  off: only what can never fit on the device goes to peers; on: also the oldest of long histories,
 //          when the device fills up, before any sequence is preempted (on)
 class DistkvPolicy final : public BatchPolicy {
@@ -54,6 +55,8 @@ class DistkvPolicy final : public BatchPolicy {
     rule.kv_bytes = static_cast<double>(view.geometry.kv_block_bytes()) / view.geometry.block_tokens;
     rule.query_bytes = query_heads_ * rule.kv_bytes;
     rule.bytes_per_s = 1e9 * network_;
+    rule.most_rows = std::min(view.limits.max_num_batched_tokens,
+                              (view.stage_blocks + 1) * view.geometry.block_tokens - 1);
     return rule.chunk(std::min(away, seq.known_tokens));
   }
 
