@@ -13,7 +13,18 @@
 namespace kvasir::test {
 
 // In the order of AutoState::save().
-enum class AutoPart { kGap, kMargins, kArriving, kShortages, kCredit, kStretch, kNews, kTurns, kReturns, kScale };
+enum class AutoPart {
+  kGap,
+  kMargins,
+  kArriving,
+  kShortages,
+  kCredit,
+  kStretch,
+  kNews,
+  kTurns,
+  kReturns,
+  kScale
+};
 
 // Its text becomes `text`, in the form of the part's own save().
 inline void set_part(Policy& policy, AutoPart part, const std::string& text) {
