@@ -219,77 +219,58 @@ TEST(BeliefTorture, RealStepsMendWrongBelief) {
   }
 }
 
-TEST(BeliefTorture, ALogOfBeliefsReplays) {
+// Runs the torture with a log of its plans, and replays that.
+void expect_replay(TortureConfig config, const char* policy, uint64_t least_steps) {
+  SCOPED_TRACE(policy);
   const TempFile file({});
-  auto log = PlanLog::create(file.path(), "belief").value();
-  TortureConfig config = believer(shadow_costs().scaled(3));
-  config.learns_costs = true;
-  config.requests = 40;
+  auto log = PlanLog::create(file.path(), policy).value();
+  config.policy = policy;
   config.log = log.get();
   EXPECT_EQ(torture(config).wrong, 0u);
   const auto replay = replay_plan_log(file.path(), make_test_policy);
   ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_GT(replay->steps, least_steps);
   EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+}
+
+TEST(BeliefTorture, ALogOfBeliefsReplays) {
+  TortureConfig config = believer(shadow_costs().scaled(3));
+  config.learns_costs = true;
+  config.requests = 40;
+  expect_replay(config, "belief", 0);
 }
 
 // It keeps how long steps took, which b and r depend on.
 TEST(BeliefTorture, ALogOfEllmReplays) {
+  TortureConfig config = believer(shadow_costs());
+  config.costs.step_s = 1e-3;
+  config.slo = {.tpot_ms = 20};
+  config.stage_blocks = 30;
+  config.requests = scaled(60);
   for (const char* policy : {"ellm", "ellm:ratio=0.5:overlap=off:fusion=off"}) {
-    SCOPED_TRACE(policy);
-    const TempFile file({});
-    auto log = PlanLog::create(file.path(), policy).value();
-    TortureConfig config = believer(shadow_costs());
-    config.policy = policy;
-    config.costs.step_s = 1e-3;
-    config.slo = {.tpot_ms = 20};
-    config.stage_blocks = 30;
-    config.requests = scaled(60);
-    config.log = log.get();
-    EXPECT_EQ(torture(config).wrong, 0u);
-    const auto replay = replay_plan_log(file.path(), make_test_policy);
-    ASSERT_TRUE(replay.ok()) << replay.status().message();
-    EXPECT_GT(replay->steps, 100u);
-    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+    expect_replay(config, policy, 100);
   }
 }
 
 // It keeps the load and the longest steps, which its plans depend on.
 TEST(BeliefTorture, ALogOfCacheOptReplays) {
+  TortureConfig config = believer(shadow_costs());
+  config.slo = {.ttft_ms = 1, .tbt_ms = 2};
+  config.requests = scaled(60);
   for (const char* policy :
        {"cacheopt", "cacheopt:embed=always:preempt-for=all:late=first", "cacheopt:letter=on"}) {
-    SCOPED_TRACE(policy);
-    const TempFile file({});
-    auto log = PlanLog::create(file.path(), policy).value();
-    TortureConfig config = believer(shadow_costs());
-    config.policy = policy;
-    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
-    config.requests = scaled(60);
-    config.log = log.get();
-    EXPECT_EQ(torture(config).wrong, 0u);
-    const auto replay = replay_plan_log(file.path(), make_test_policy);
-    ASSERT_TRUE(replay.ok()) << replay.status().message();
-    EXPECT_GT(replay->steps, 100u);
-    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+    expect_replay(config, policy, 100);
   }
 }
 
 // It keeps ten things from plan to plan (AutoState). Beliefs are wrong at first, so that it corrects them.
 TEST(BeliefTorture, ALogOfAutoReplays) {
   for (double factor : {1.0, 0.01}) {
-    SCOPED_TRACE(factor);
-    const TempFile file({});
-    auto log = PlanLog::create(file.path(), "auto").value();
     TortureConfig config = believer(shadow_costs().scaled(factor));
-    config.policy = "auto";
     config.learns_costs = true;
     config.slo = {.ttft_ms = 1, .tbt_ms = 2};
     config.requests = scaled(60);
-    config.log = log.get();
-    EXPECT_EQ(torture(config).wrong, 0u);
-    const auto replay = replay_plan_log(file.path(), make_test_policy);
-    ASSERT_TRUE(replay.ok()) << replay.status().message();
-    EXPECT_GT(replay->steps, 100u);
-    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+    expect_replay(config, "auto", 100);
   }
 }
 
