@@ -155,8 +155,8 @@ void add_device_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_flag(
       "--enforce-eager,!--no-enforce-eager", o.enforce_eager,
       "With --device cuda, queue each kernel by itself; --no-enforce-eager queues the layers of steps "
-      "of up to 64 rows without transfers as CUDA graphs, with the same results (default: on, until "
-      "it is measured which is faster)");
+      "of up to 64 rows without transfers as CUDA graphs, with the same results (default: "
+      "--enforce-eager; graphs have not been measured on hardware)");
 }
 
 void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {

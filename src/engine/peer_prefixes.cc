@@ -29,6 +29,10 @@ void PeerPrefixes::arrived(SeqId id) {
   if (!live || live->state != LiveRequest::State::kWaiting) return;
   std::vector<BlockHash> chain = p_.cache.missing_blocks(id);
   if (chain.empty()) return;
+  const size_t before = (live->prompt_tokens - 1) / p_.options.cache.geometry.block_tokens - chain.size();
+  const double gain = seconds_to_compute(chain.size(), before);
+  const bool by_cost = p_.options.peer_prefixes == PeerPrefixUse::kByCost;
+  if (by_cost && p_.view.costs.known() && gain <= kSlackS) return;
   const auto same = std::find_if(questions_.begin(), questions_.end(), [&](const auto& q) {
     return q.second.chain.front() == chain.front() && q.second.until > p_.clock.now();
   });
@@ -37,10 +41,6 @@ void PeerPrefixes::arrived(SeqId id) {
     same->second.held.push_back(id);
   } else {
     const Nanos now = p_.clock.now();
-    const size_t before = (live->prompt_tokens - 1) / p_.options.cache.geometry.block_tokens - chain.size();
-    const double gain = seconds_to_compute(chain.size(), before);
-    const bool by_cost = p_.options.peer_prefixes == PeerPrefixUse::kByCost;
-    if (by_cost && p_.view.costs.known() && gain <= kSlackS) return;
     Question question;
     question.before = before;
     question.until = now + bound(std::max(found_, kOfOne) * gain);

@@ -23,7 +23,7 @@ struct ClusterOptions {
   double lend_compute = 0.5;
   std::string fetch = "cost";  // never | cost | always
   // When prefixes are copied from peers: never | cost | always.
-  std::string prefixes = "cost";
+  std::string prefixes = "never";
 
   std::string http_address;  // where clients reach it; filled in by the server
   bool on() const { return !directory.empty(); }

@@ -159,9 +159,12 @@ void Broker::tell_of_prefixes() {
   PrefixExchange& exchange = life_->control.prefixes();
   for (const PrefixExchange::Answer& answer : exchange.take_answers()) {
     PrefixAnswer out{answer.question, {}, {}};
+    // A peer may not answer two questions with the same contract.
+    const bool twice = std::any_of(prefixes_.begin(), prefixes_.end(),
+                                   [&](const auto& p) { return p.second == answer.shown; });
     if (answer.cells > prefix_cells_.free()) {
       exchange.done(answer.shown);
-    } else if (answer.cells > 0) {
+    } else if (answer.cells > 0 && !twice) {
       for (const BorrowedCells::Run& run : prefix_cells_.grant(answer.shown, answer.cells)) {
         const uint32_t first = options_.borrowable_cells + run.first;
         places_.map(answer.shown, run.first_slot, first, run.count);

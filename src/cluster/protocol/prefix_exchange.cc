@@ -208,6 +208,9 @@ void PrefixExchange::lost(const PeerId& peer) {
     if (shown.to == peer) theirs.push_back(contract);
   }
   for (const uint64_t contract : theirs) end(contract);
+  for (Answer& answer : answers_) {
+    if (answer.shown.creditor == peer) answer.cells = 0;
+  }
   for (auto& [question, asked] : asked_) {
     if (asked.best.cells > 0 && asked.best.shown.creditor == peer) asked.best.cells = 0;
     if (std::erase(asked.waits_for, peer) > 0) open.push_back(question);

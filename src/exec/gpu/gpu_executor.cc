@@ -238,7 +238,7 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   return {};
 }
 
-// Which kernels there are, and in which order, depends on the number alone.
+// Which kernels there are, and in which order, depends on the number, and on which kernel attends (choose.h).
 std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
   const Step& step = *f.step;
   const auto last = static_cast<uint32_t>(model_.spec.layers) - 1;

@@ -216,6 +216,16 @@ TEST_F(Prefixes, ADeadPeerIsWaitedForNoLonger) {
   EXPECT_EQ(answers[0].cells, 0u) << "what the dead one showed is gone";
 }
 
+TEST_F(Prefixes, AnAnswerOfOneThatDiedSinceIsNone) {
+  all.memory(1).has = 2;
+  at(0).ask(question(1, 3, all.now() + kSoon), all.now());
+  all.deliver();
+  all.kill(1);
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 0u);
+}
+
 TEST_F(Prefixes, ADeadReaderHoldsNothing) {
   all.memory(1).has = 2;
   EXPECT_EQ(ask(0, 1, 3).size(), 1u);
