@@ -92,7 +92,7 @@ class Prefixes(unittest.TestCase):
 
     def test_by_cost(self):
         """Whatever it decides, the answers are right; what was not copied was computed."""
-        with self.cluster(3) as cluster:
+        with self.cluster(3, "--cluster-prefixes", "cost") as cluster:
             self.check(cluster, "n1", 1, 0)
             for seed, name in ((2, "n2"), (3, "n3"), (4, "n1")):
                 self.assertEqual(ask(cluster[name], prompt(seed))[0], self.wanted[seed])
