@@ -85,6 +85,18 @@ TEST(GpuGraphs, KernelsThatAGraphDoesNotTakeRunByThemselves) {
   EXPECT_EQ(steps.executor_->graphs_queued(), 4U);
 }
 
+TEST(GpuGraphs, WithoutMemoryForOneKernelsRunByThemselvesFromThenOn) {
+  GpuSteps plain(FakeGpuPace::kLate, GpuPilot::kWait);
+  GpuSteps steps(FakeGpuPace::kLate, GpuPilot::kWait, nullptr, /*graphs=*/true);
+  steps.gpu_.make_no_graphs();
+  const std::vector<Interval> begin = {{0, 8}, {8, 16}};
+  EXPECT_EQ(tokens_of(plain, begin), tokens_of(steps, begin));
+  EXPECT_EQ(tokens_of_two(plain, 16), tokens_of_two(steps, 16));
+  EXPECT_EQ(steps.executor_->graphs_refused(), 1U);
+  EXPECT_EQ(steps.executor_->graphs_queued(), 0U);
+  EXPECT_EQ(steps.executor_->queued_early(), plain.executor_->queued_early());
+}
+
 // A transfer at the beginning or the end is no matter of the layers.
 TEST(GpuGraphs, LayersWithTransfersAreNone) {
   const auto graphs_of = [](const auto& change) {

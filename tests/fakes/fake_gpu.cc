@@ -86,6 +86,7 @@ class FakeGpu::Stream final : public GpuStream {
     std::shared_ptr<Graph>& graph = graphs_[recorded.number];
     if (graph == nullptr) {
       gpu_.expect_no_closed_gate();
+      if (gpu_.makes_no_graphs_) return false;
       graph = std::make_shared<Graph>(Graph{recorded.kernels});
     } else if (graph->queued > 0) {
       status_ = error(ErrorCode::kIo, "the GPU failed: a graph is changed while it runs");

@@ -41,7 +41,7 @@ class FakeGpu final : public Gpu {
   void lose();
   // One of those that there are, in the order in which they were made: the others go on.
   void lose_stream(size_t index);
-  // While on, what is queued does not run, and who waits for it waits.
+  // While on, what is queued does not run, and a thread that waits for it waits.
   void stand_still(bool on);
   // memory() fails.
   void hide_memory() { hides_memory_ = true; }
@@ -54,6 +54,11 @@ class FakeGpu final : public Gpu {
   void refuse_graphs(bool on) {
     const std::lock_guard lock(mutex_);
     refuses_graphs_ = on;
+  }
+  // From now on there is no memory for graphs.
+  void make_no_graphs() {
+    const std::lock_guard lock(mutex_);
+    makes_no_graphs_ = true;
   }
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const {
@@ -84,6 +89,7 @@ class FakeGpu final : public Gpu {
   bool stands_still_ = false;
   bool hides_memory_ = false;
   bool refuses_graphs_ = false;
+  bool makes_no_graphs_ = false;
   int32_t spoils_from_ = INT32_MAX;
   int32_t spoils_tile_ = -1;
   int32_t spoils_features_ = INT32_MAX;

@@ -143,11 +143,17 @@ class CudaStream final : public GpuStream {
     status_ = error(ErrorCode::kIo, "the GPU failed: {}: result {} of the driver; restart the server", what,
                     static_cast<int>(code));
   }
-  // False: they are other kernels, and there is no graph any more.
+  // False: they are other kernels, or there is no memory for a graph; and there is none.
   bool take_arguments(cudaGraphExec_t& graph, cudaGraph_t kernels) {
     if (graph == nullptr) {
-      must(cudaGraphInstantiate(&graph, kernels, 0), "making a graph");
-      return true;
+      const cudaError_t made = cudaGraphInstantiate(&graph, kernels, 0);
+      if (made != cudaErrorMemoryAllocation) {
+        must(made, "making a graph");
+        return true;
+      }
+      (void)cudaGetLastError();  // else the next call would report it
+      graph = nullptr;
+      return false;
     }
     cudaGraphExecUpdateResultInfo why{};
     const cudaError_t updated = cudaGraphExecUpdate(graph, kernels, &why);

@@ -46,7 +46,8 @@ class GpuStream : public KernelQueue {
   // the arguments of the new kernels, which costs the host less than to make another.
   // REQUIRES: what was queued of that one has ended; if there is none, no gate that is queued is closed.
   virtual void begin_graph(size_t number) = 0;
-  // False: the graph that there is cannot have these kernels. Then nothing is queued, and there is none.
+  // False: the graph that there is cannot have these kernels, or none can be made. Then nothing is queued,
+  // and there is none.
   virtual bool end_graph() = 0;
   virtual bool has_graph(size_t number) const = 0;
 

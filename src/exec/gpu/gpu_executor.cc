@@ -244,7 +244,7 @@ std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
   const auto last = static_cast<uint32_t>(model_.spec.layers) - 1;
   const bool has_transfers =
       !step.waits.empty() || step.transfers_until(layer_attended(last)) > step.transfers_until(kStepBegins);
-  if (!options_.graphs || (has_transfers && !mutant(Mutant::kGraphWithoutGates))) return {};
+  if (!makes_graphs_ || (has_transfers && !mutant(Mutant::kGraphWithoutGates))) return {};
   const int64_t rows = f.image.rows();
   if (rows == 0 || rows > kMostGraphRows || !f.image.all_stay()) return {};
   if (!step.x_writes.empty() || !step.projections.empty()) return {};
@@ -257,14 +257,17 @@ std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
 
 void GpuExecutor::queue_step_layers(GpuFlight& f, const GpuStep& step, std::optional<size_t> graph) {
   if (graph) {
-    graphs_made_ += stream_->has_graph(*graph) ? 0 : 1;
+    const bool makes_it = !stream_->has_graph(*graph);
     stream_->begin_graph(*graph);
     queue_layers(model_, step, scratch_here(), *stream_, nullptr);
     if (stream_->end_graph()) {
       ++graphs_queued_;
+      graphs_made_ += makes_it ? 1 : 0;
       return;
     }
     ++graphs_refused_;
+    // The next step would ask in vain, and be queued late.
+    if (makes_it) makes_graphs_ = false;
   }
   Points points(*this, f);
   queue_layers(model_, step, scratch_here(), *stream_, &points);

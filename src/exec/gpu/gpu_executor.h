@@ -201,6 +201,7 @@ class GpuExecutor final : public Executor {
   int first_ = 0;    // of the oldest
   int at_hand_ = 0;  // that have not ended
   uint64_t queued_early_ = 0;
+  bool makes_graphs_ = options_.graphs;
   uint64_t graphs_queued_ = 0, graphs_made_ = 0, graphs_refused_ = 0;
   std::vector<GpuCopy> copies_;
   GpuFailure own_failure_;
