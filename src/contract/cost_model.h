@@ -103,6 +103,10 @@ struct CostModel {
     w.add_prefill(history, rows);
     return step_seconds(w);
   }
+  // What these rows add to a step that runs in any case.
+  double rows_seconds(double rows, double history = 0) const {
+    return prefill_seconds(rows, history) - weights_s(rows);
+  }
   double decode_seconds(double batch, double context) const {
     StepWork w;
     w.decode_rows = batch;

@@ -217,8 +217,8 @@ MemoryClaim PeerLending::claim_own(const StepPlan& plan, bool steps_in_flight) c
     const LiveRequest& preempted = *requests_.find(p.seq);
     add(preempted.arrival, cells(preempted.known_tokens()));
   }
-  const bool nothing_moves =
-      plan.rows.empty() && plan.copies.empty() && !steps_in_flight && cache_.transfers_in_flight() == 0;
+  const bool nothing_moves = plan.rows.empty() && plan.copies.empty() && !steps_in_flight &&
+                             cache_.transfers_in_flight() == cache_.prefixes_shown();
   if (nothing_moves && !view_.running.empty()) {
     add(view_.running.front().arrival, cells(view_.running.front().known_tokens));
   }

@@ -13,7 +13,7 @@ constexpr Nanos kUsualWait = 100 * kNanosPerMilli;
 }  // namespace
 
 double PeerPrefixes::seconds_to_compute(size_t blocks, size_t before) const {
-  return p_.view.costs.prefill_seconds(tokens(blocks), tokens(before)) - p_.view.costs.step_s;
+  return p_.view.costs.rows_seconds(tokens(blocks), tokens(before));
 }
 
 Nanos PeerPrefixes::bound(double seconds) const {
@@ -27,14 +27,14 @@ Nanos PeerPrefixes::bound(double seconds) const {
 void PeerPrefixes::arrived(SeqId id) {
   LiveRequest* const live = p_.requests.find(id);
   if (!live || live->state != LiveRequest::State::kWaiting) return;
-  std::vector<BlockHash> chain = p_.cache.missing_blocks(id);
-  if (chain.empty()) return;
-  const size_t before = (live->prompt_tokens - 1) / p_.options.cache.geometry.block_tokens - chain.size();
-  const double gain = seconds_to_compute(chain.size(), before);
+  KvCache::PromptBlocks prompt = p_.cache.prompt_blocks(id);
+  const std::span<const BlockHash> missing = prompt.missing();
+  if (missing.empty()) return;
+  const double gain = seconds_to_compute(missing.size(), prompt.cached);
   const bool by_cost = p_.options.peer_prefixes == PeerPrefixUse::kByCost;
   if (by_cost && p_.view.costs.known() && gain <= kSlackS) return;
   const auto same = std::find_if(questions_.begin(), questions_.end(), [&](const auto& q) {
-    return q.second.chain.front() == chain.front() && q.second.until > p_.clock.now();
+    return q.second.prompt.missing().front() == missing.front() && q.second.until > p_.clock.now();
   });
   if (same != questions_.end()) {
     // It waits for the blocks that both need.
@@ -42,13 +42,12 @@ void PeerPrefixes::arrived(SeqId id) {
   } else {
     const Nanos now = p_.clock.now();
     Question question;
-    question.before = before;
     question.until = now + bound(std::max(found_, kOfOne) * gain);
     question.held.push_back(id);
-    question.chain = std::move(chain);
-    p_.metrics.prefix_queries += tokens(question.chain.size());
-    PrefixQuestion ask{next_id_, {}, p_.cache.first_block(id).words, question.until};
-    for (const BlockHash& hash : question.chain) ask.chain.push_back(hash.words);
+    p_.metrics.prefix_queries += tokens(missing.size());
+    PrefixQuestion ask{next_id_, {}, prompt.hashes.front().words, question.until};
+    for (const BlockHash& hash : missing) ask.chain.push_back(hash.words);
+    question.prompt = std::move(prompt);
     to_ask_.push_back(std::move(ask));
     questions_.emplace(next_id_++, std::move(question));
   }
@@ -75,10 +74,11 @@ void PeerPrefixes::take_in(const std::vector<PrefixAnswer>& answers) {
       continue;
     }
     Question& question = it->second;
-    const size_t blocks = std::min(answer.cells.size() / p_.cache.geometry().groups(), question.chain.size());
-    note_found(static_cast<double>(blocks) / static_cast<double>(question.chain.size()));
+    const size_t blocks =
+        std::min(answer.cells.size() / p_.cache.geometry().groups(), question.prompt.missing().size());
+    note_found(static_cast<double>(blocks) / static_cast<double>(question.prompt.missing().size()));
     if (blocks == 0 && p_.clock.now() >= question.until)
-      p_.metrics.prefix_late += tokens(question.chain.size());
+      p_.metrics.prefix_late += tokens(question.prompt.missing().size());
     if (blocks > 0 && worth_copying(question, answer.peer, blocks)) copy(question, answer);
     if (question.copy) continue;
     release(question);
@@ -93,7 +93,7 @@ bool PeerPrefixes::worth_copying(const Question& question, const std::string& pe
   if (path == paths_.end() || p_.clock.now() - path->second.measured > kOld) return true;
   const uint64_t bytes = blocks * p_.cache.geometry().kv_block_bytes();
   return static_cast<double>(bytes) * path->second.seconds / path->second.bytes <=
-         seconds_to_compute(blocks, question.before) + kSlackS;
+         seconds_to_compute(blocks, question.prompt.cached) + kSlackS;
 }
 
 void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
@@ -106,14 +106,14 @@ void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
   }
   // Those that run go on: each needs a block soon.
   const auto reserve = static_cast<uint32_t>(p_.view.running.size()) * g.groups();
-  std::optional<Transfer> transfer = p_.cache.copy_prefix(question.chain, from, reserve);
+  std::optional<Transfer> transfer = p_.cache.copy_prefix(question.prompt, from, reserve);
   if (!transfer) return;
   question.copy = transfer->id;
   question.peer = answer.peer;
   question.bytes = transfer->bytes();
   question.blocks = static_cast<size_t>(question.bytes / g.kv_block_bytes());
   question.began = p_.clock.now();
-  question.until = question.began + bound(seconds_to_compute(question.blocks, question.before));
+  question.until = question.began + bound(seconds_to_compute(question.blocks, question.prompt.cached));
   p_.link.start(*std::move(transfer));
 }
 
@@ -143,7 +143,7 @@ void PeerPrefixes::update() {
     if (ended) copied(question, copy->ok);
     const bool late = !ended && now >= question.until;
     if (late && !question.held.empty()) {
-      p_.metrics.prefix_late += tokens(question.copy ? question.blocks : question.chain.size());
+      p_.metrics.prefix_late += tokens(question.copy ? question.blocks : question.prompt.missing().size());
     }
     if (ended || late) release(question);
     // Bytes that are on their way are used by others.

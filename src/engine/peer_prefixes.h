@@ -71,9 +71,8 @@ class PeerPrefixes {
 
  private:
   struct Question {
-    std::vector<BlockHash> chain;
-    size_t before = 0;  // blocks of the prompt
-    Nanos until = 0;    // no request is held for it any longer
+    KvCache::PromptBlocks prompt;
+    Nanos until = 0;  // no request is held for it any longer
     std::vector<SeqId> held;
     // While blocks are copied.
     std::optional<TransferId> copy;

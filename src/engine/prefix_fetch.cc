@@ -30,7 +30,7 @@ bool worth_fetching(const View& view, const PrefixIndex::Match& found) {
   const uint32_t blocks = (cells + g.groups() - 1) / g.groups();
   const double rows = blocks * g.block_tokens;
   const double history = (found.matched - std::min(blocks, found.matched)) * g.block_tokens;
-  return fetch_s <= view.costs.prefill_seconds(rows, history) - view.costs.weights_s(rows) + kSlackS;
+  return fetch_s <= view.costs.rows_seconds(rows, history) + kSlackS;
 }
 
 }  // namespace kvasir

@@ -100,7 +100,7 @@ std::vector<DiskEntry> StepLoop::save_prefixes(Nanos patience) {
   for (;;) {
     committer_.drain_transfers();
     committer_.save_idle();
-    if (cache_.transfers_in_flight() == 0 || real.now() >= end) break;
+    if (cache_.transfers_in_flight() == cache_.prefixes_shown() || real.now() >= end) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return cache_.saved_cells();

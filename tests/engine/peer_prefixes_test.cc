@@ -285,6 +285,27 @@ TEST(PeerPrefixes, ASlowPathIsNotTakenAgainUntilItsTimesAreOld) {
   EXPECT_EQ(w.engine.metrics().peers.prefix_hits, 48u + 64u);
 }
 
+// Of the device's 32 blocks the five that the prompt begins with are the oldest that are idle.
+TEST(PeerPrefixes, ACopyDoesNotEvictTheBlocksThatItContinues) {
+  World w(PeerPrefixUse::kAlways);
+  const auto run = [&](const GenerationRequest& r, size_t blocks) {
+    w.submit(r);
+    w.engine.step();
+    w.answer(blocks);
+    w.finish();
+  };
+  run(request(81, 1), 0);
+  run(request(420, 1, 5000), 0);
+  w.submit(request(17 * 16 + 1, 1));
+  w.engine.step();
+  EXPECT_EQ(w.peers.asked.back().chain.size(), 12u);
+  const uint64_t before = w.engine.metrics().prompt_tokens_cached;
+  w.answer(12);
+  w.finish();
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached - before, 17u * 16);
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
 // What is shown keeps its bytes, though others want the room.
 TEST(PeerPrefixes, WhatIsShownStaysAndOnlyAQuarterIs) {
   World w(PeerPrefixUse::kAlways);  // 32 blocks

@@ -177,7 +177,9 @@ class KvCache {
   bool in_flight(TransferId id) const { return transfers_.contains(id); }
   // kCorrupt: the bytes that it read were lost; those copies are removed.
   void transfer_ended(TransferId id, const Status& status);
+  // With what is shown to peers, whose memory cannot be used either.
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
+  uint32_t prefixes_shown() const { return prefixes_shown_; }
   // A plan begins to be committed: what fails of its transfers counts once for each sequence and direction.
   void begin_commit() { ++commits_; }
   // Sequences that reached so many failures in a row of transfers to the device, or to slower tiers, since
@@ -236,14 +238,19 @@ class KvCache {
                      uint32_t group) const;
 
   // --- Prefixes that peers have (cache/sequences/peer_prefixes.cc).
-  // The hashes of the prompt's full blocks that are not cached, in order; none if the sequence has run. And
-  // that of its first block. REQUIRES: it has a full block
-  std::vector<BlockHash> missing_blocks(SeqId id) const;
-  BlockHash first_block(SeqId id) const { return at(id).hashes[1]; }
+  // The hashes of a prompt's full blocks, in order, of which the first `cached` are cached; none if the
+  // sequence has run.
+  struct PromptBlocks {
+    std::vector<BlockHash> hashes;
+    size_t cached = 0;
+    std::span<const BlockHash> missing() const { return std::span(hashes).subspan(cached); }
+  };
+  PromptBlocks prompt_blocks(SeqId id) const;
   // A transfer that copies blocks from peers to the device; they can be found when it has ended well. from:
-  // of each cell, block by block and group by group. Blocks that are here are left out, and the last ones
-  // for which there is no free memory beside `reserve` cells. Nothing: there is none to copy.
-  std::optional<Transfer> copy_prefix(std::span<const BlockHash> chain, std::span<const MemoryAddress> from,
+  // of each cell of the missing ones, block by block and group by group. Blocks that are here are left out,
+  // and stay until it ends; so are the last ones for which there is no free memory beside `reserve` cells.
+  // Nothing: there is none to copy.
+  std::optional<Transfer> copy_prefix(const PromptBlocks& blocks, std::span<const MemoryAddress> from,
                                       uint32_t reserve);
   // Such transfers that have ended since the last call, and whether they brought their bytes.
   struct CopiedPrefix {
@@ -425,6 +432,7 @@ class KvCache {
   uint64_t commits_ = 0;
   std::array<uint32_t, kTiers> lent_{};
   std::vector<CopiedPrefix> copied_prefixes_;
+  uint32_t prefixes_shown_ = 0;
   uint32_t shown_ = 0;  // cells of shown prefixes, those shown twice counted twice
   BorrowedCells borrowed_;
 };

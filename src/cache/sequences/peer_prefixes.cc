@@ -7,40 +7,56 @@
 
 namespace kvasir {
 
-std::vector<BlockHash> KvCache::missing_blocks(SeqId id) const {
+KvCache::PromptBlocks KvCache::prompt_blocks(SeqId id) const {
   const Sequence& seq = at(id);
   if (!options_.prefix_caching || !seq.adopts || !seq.table.empty()) return {};
   const size_t blocks = (seq.tokens.size() - 1) / block_tokens();
-  const size_t cached = std::min<size_t>(index_.match(id).matched, blocks);
   const auto first = seq.hashes.begin() + 1;
-  return {first + static_cast<ptrdiff_t>(cached), first + static_cast<ptrdiff_t>(blocks)};
+  return {{first, first + static_cast<ptrdiff_t>(blocks)},
+          std::min<size_t>(index_.match(id).matched, blocks)};
 }
 
 // ---------------------------------------------------------------- from peers
 
-std::optional<Transfer> KvCache::copy_prefix(std::span<const BlockHash> chain,
-                                             std::span<const MemoryAddress> from, uint32_t reserve) {
+std::optional<Transfer> KvCache::copy_prefix(const PromptBlocks& blocks, std::span<const MemoryAddress> from,
+                                             uint32_t reserve) {
   const uint32_t groups = options_.geometry.groups();
   const uint64_t cell_bytes = options_.geometry.kv_cell_bytes();
-  const int64_t free = budget(Tier::kDevice).available_cells() - int64_t{reserve};
-  auto room = static_cast<uint64_t>(std::max<int64_t>(0, free)) / groups;
-  const size_t blocks = std::min(chain.size(), from.size() / groups);
+  const size_t end = std::min(blocks.hashes.size(), blocks.cached + from.size() / groups);
+  const std::span<const BlockHash> chain(blocks.hashes.data(), end);
+  int64_t free = budget(Tier::kDevice).available_cells() - int64_t{reserve};
+  // Idle blocks count as free, and would be evicted for those that continue them.
+  std::vector<Use> here;
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < end; ++i) {
+    const BlockId id = index_.find(chain[i]);
+    if (id == kNoBlock) {
+      if (i < blocks.cached) return std::nullopt;  // it has gone since
+      missing.push_back(i);
+      continue;
+    }
+    const BlockMap::Copies& copies = map_.block(id).at(kDeviceKv);
+    if (copies.usable().empty()) continue;
+    free -= (copies.idle & copies.usable()).count();
+    here.push_back({id, kDeviceKv, copies.usable(), false});
+  }
+  const auto room = static_cast<size_t>(std::max<int64_t>(0, free)) / groups;
+  if (missing.size() > room) missing.resize(room);
+  if (missing.empty()) return std::nullopt;
   Transfer transfer;
-  for (size_t i = 0; i < blocks && room > 0; ++i) {
-    if (index_.find(chain[i]) != kNoBlock) continue;
-    --room;
-    if (transfer.id == TransferId{}) transfer.id = begin_transfer(SeqId{}, {}, /*cancellable=*/false);
-    const BlockId id = map_.create_filled(chain[mutant(Mutant::kPeerPrefixShifted) ? (i + 1) % blocks : i]);
-    TransferRecord& record = *transfers_.find(transfer.id);
-    record.copies_prefix = true;
-    use({id, kDeviceKv, map_.all_groups(), true}, transfer.id);
-    record.uses.push_back({id, kDeviceKv, map_.all_groups(), true});
+  transfer.id = begin_transfer(SeqId{}, std::move(here), /*cancellable=*/false);
+  TransferRecord& record = *transfers_.find(transfer.id);
+  record.copies_prefix = true;
+  for (const size_t i : missing) {
+    const size_t named = mutant(Mutant::kPeerPrefixShifted) ? (i + 1) % end : i;
+    const Use filled = {map_.create_filled(chain[named]), kDeviceKv, map_.all_groups(), true};
+    use(filled, transfer.id);
+    record.uses.push_back(filled);
     for (uint32_t g = 0; g < groups; ++g) {
-      const uint64_t at = map_.block(id).at(kDeviceKv).by_group[g].at;
-      transfer.segments.push_back({from[i * groups + g], {at, Tier::kDevice}, cell_bytes});
+      const uint64_t at = map_.block(filled.block).at(kDeviceKv).by_group[g].at;
+      transfer.segments.push_back({from[(i - blocks.cached) * groups + g], {at, Tier::kDevice}, cell_bytes});
     }
   }
-  if (transfer.segments.empty()) return std::nullopt;
   return transfer;
 }
 
@@ -86,11 +102,13 @@ KvCache::ShownPrefix KvCache::show_prefix(std::span<const BlockHash> chain) {
   if (shown.frames.empty()) return shown;
   shown_ += static_cast<uint32_t>(shown.frames.size());
   shown.id = begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false);
+  ++prefixes_shown_;
   return shown;
 }
 
 void KvCache::hide_prefix(TransferId id) {
   for (const Use& use : transfers_.find(id)->uses) shown_ -= use.groups.count();
+  --prefixes_shown_;
   transfer_ended(id, {});
 }
 

@@ -178,7 +178,7 @@ void ClusterNode::begin_life(uint64_t epoch) {
 // From now on nothing is sent or served in this life's name, and what is under way with others' memory fails.
 // What it had lent is not read any more when this returns.
 void ClusterNode::end_life() {
-  std::lock_guard one_at_a_time(ending_mutex_);  // who comes second waits until it is so
+  std::lock_guard one_at_a_time(ending_mutex_);  // a second caller waits for the first
   member_ = false;
   transport_->begin_life(0);
   std::shared_ptr<Data> data;

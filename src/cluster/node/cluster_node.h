@@ -89,7 +89,7 @@ class ClusterNode final : public Lending {
   bool is_member() const { return member_; }
 
   NodeStatus status() const;
-  // Waits for nobody who does the work of the protocol. Any thread.
+  // Does not wait for the thread that runs the protocol. Any thread.
   NodeFigures figures() const;
 
  private:

@@ -38,7 +38,7 @@ class GManager {
   GManager(const GManager&) = delete;
   GManager& operator=(const GManager&) = delete;
 
-  // It was elected: it starts with an empty ledger, and serves nobody before every instance has had time for
+  // It was elected: it starts with an empty ledger, and serves no wish before every instance has had time for
   // a heartbeat. An older term than the last is ignored.
   void lead(uint64_t term, Nanos now);
   // Another instance leads: it forgets everything. The new term ends what is being settled.

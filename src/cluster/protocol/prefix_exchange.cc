@@ -151,7 +151,9 @@ Status PrefixExchange::handle(const PeerId& from, const wire::FindPrefix& messag
   if (home_of({message.beginning(0), message.beginning(1)}) == post_.self()) {
     question.hint = remember(question.chain, from);
   }
-  if (leaving_ || settings_.prefix_asked == 0 || questions_.size() >= kMostQuestions) {
+  const auto open = static_cast<size_t>(
+      std::count_if(questions_.begin(), questions_.end(), [&](const Question& q) { return q.from == from; }));
+  if (leaving_ || settings_.prefix_asked == 0 || open >= kMostQuestions) {
     say(from, question.id, 0, 0, question.hint);
   } else if (!try_answer(question, now)) {
     questions_.push_back(std::move(question));

@@ -1,11 +1,11 @@
 // Prefixes that instances copy from each other. An instance asks a few peers for blocks that it lacks; one
-// that has some shows their cells, which can then be read like lent ones, and written by nobody. Showing is
+// that has some shows their cells, which can then be read like lent ones, but not written. Showing is
 // no loan: it takes no room, no debt is counted, and it ends when the reader says so or after some seconds.
 //
 // Each beginning of prompts has a home among the members (the highest hash of beginning and name), which is
-// asked first. It remembers who asked it for which blocks: that instance has them since, and the home names
-// it to the next one that asks. So a few questions find what any instance has, however many there are. A home
-// that has come or gone knows nothing at first; nothing but hits depends on it.
+// asked first. It remembers which instance asked it for which blocks, which mostly has them since, and names
+// that instance to the next one that asks. So a few questions find what any instance has, however many there
+// are. A home that has come or gone knows nothing at first; nothing but hits depends on it.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,10 @@ constexpr uint64_t kShowsPrefix = uint64_t{1} << 63;
 // Not thread-safe.
 class PrefixExchange {
  public:
-  // Blocks of one question: its hashes take 64 KiB. And open questions of peers, beyond which none is heard.
+  // Blocks of one question: its hashes take 64 KiB. And open questions of a peer, beyond which it is told
+  // that there is nothing.
   static constexpr size_t kMostBlocks = 4096;
-  static constexpr size_t kMostQuestions = 256;
+  static constexpr size_t kMostQuestions = 8;
   // Blocks that a home remembers.
   static constexpr size_t kMostRemembered = size_t{1} << 16;
 
@@ -62,7 +63,7 @@ class PrefixExchange {
   struct Answer {
     uint64_t question = 0;
     ContractRef shown;
-    uint32_t cells = 0;  // 0: nobody has any
+    uint32_t cells = 0;  // 0: no peer has any
   };
   std::vector<Answer> take_answers() { return std::exchange(answers_, {}); }
 

@@ -63,8 +63,9 @@ void WaitList::clear() {
   loans_.clear();
 }
 
-// Of a debtor's loans of one creditor those that are late are back first. Of the others those are left that
-// end first: what is believed to come too early keeps others waiting, and delays nobody who is waited for.
+// A heartbeat says how much a debtor still owes a creditor, not which of its loans are back. Late loans are
+// taken to be back first, then those that end last. So ends may be believed too early, which keeps later
+// wishes waiting, and never too late, which would delay the first wish.
 std::vector<WaitList::Left> WaitList::left(const DebtLedger& ledger, Nanos now) const {
   std::vector<Left> out;
   // Those that a heartbeat knows of, by creditor and debtor.

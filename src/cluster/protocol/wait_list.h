@@ -4,11 +4,11 @@
 // A wish that was served in part keeps its place while its debtor asks the creditors: until then nothing that
 // it may use goes to a later one.
 //
-// The first wish takes what there is. One that wants much at once, more than there is, is waited for: memory
-// that it may use goes to a later wish only if that delays it by nothing that is known, because the later one
-// ends before so much comes back, or leaves enough. So do batch schedulers ("EASY backfilling": Lifka, "The
-// ANL/IBM SP scheduling system", 1995). What is late may come back at any moment. A wish for more than all
-// together ever lend is waited for by nobody.
+// The first wish takes what there is. If it wants more at once than there is, memory is kept for it: a later
+// wish gets memory that the first may use only if, by the known ends of loans, the first is not delayed,
+// because the later one ends before enough comes back, or leaves enough ("EASY backfilling": Lifka, "The
+// ANL/IBM SP scheduling system", 1995). A loan that is late may come back at any moment. Nothing is kept for
+// a wish that wants more than all others together ever lend.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ double ArrivalLoad::capacity(const View& view) const {
   const double batch =
       std::clamp(tokens / (prompt + output / 2), 1.0, static_cast<double>(view.limits.max_num_seqs));
   const CostModel& c = view.costs;
-  const double prefill = c.prefill_seconds(prompt) - c.weights_s(prompt);
+  const double prefill = c.rows_seconds(prompt);
   const double decode = c.decode_seconds(batch, batch * (prompt + output / 2)) / batch;
   const double seconds = prefill + output * decode;
   return seconds > 0 ? 1 / seconds : 0;

@@ -99,7 +99,7 @@ TEST_F(TwoInstances, APeerThatDiesTakesItsPrefixWithIt) {
   ASSERT_TRUE(cluster.until([&] { return a.node->figures().peers == 0; }));
   EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
   a.next.prefixes_done = {1};
-  EXPECT_TRUE(find_prefix(cluster, a, 2).empty()) << "nobody is there to ask";
+  EXPECT_TRUE(find_prefix(cluster, a, 2).empty()) << "there is no peer to ask";
 }
 
 TEST_F(TwoInstances, WhatAReaderThatDiedWasShownIsHidden) {

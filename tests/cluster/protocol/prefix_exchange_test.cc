@@ -54,7 +54,7 @@ TEST_F(Prefixes, TheLongestOfThreeAnswersIsTaken) {
   EXPECT_EQ(answers[0].cells, 6u);  // two of each block
   EXPECT_EQ(answers[0].shown.creditor, all.id(2));
   EXPECT_EQ(readable(2, all.id(0), answers[0].shown.id, 6), 6u);
-  EXPECT_EQ(readable(2, all.id(1), answers[0].shown.id, 6), 0u) << "it is shown to nobody else";
+  EXPECT_EQ(readable(2, all.id(1), answers[0].shown.id, 6), 0u) << "it is shown to the reader alone";
   // Those that are not read end at once.
   EXPECT_EQ(at(1).shown() + at(3).shown(), 0u);
   EXPECT_EQ(at(2).shown(), 1u);
@@ -168,7 +168,7 @@ TEST_F(Prefixes, WhatComesTooLateIsGivenBack) {
   all.at(1).tick(all.now());
   all.deliver();
   EXPECT_TRUE(at(0).take_answers().empty());
-  EXPECT_EQ(at(1).shown(), 0u) << "nor does it show what nobody waits for";
+  EXPECT_EQ(at(1).shown(), 0u) << "nor does it show what no question waits for";
   EXPECT_EQ(all.memory(1).free_blocks(), 10u);
 }
 
@@ -275,7 +275,7 @@ TEST_F(Prefixes, MalformedMessagesChangeNothing) {
   EXPECT_FALSE(at(0).handle(all.id(1), loan).ok()) << "it is the number of a loan";
   loan.set_contract(kShowsPrefix | 5);
   EXPECT_TRUE(at(0).handle(all.id(1), loan).ok());
-  EXPECT_TRUE(at(0).take_answers().empty()) << "nobody asked";
+  EXPECT_TRUE(at(0).take_answers().empty()) << "nothing was asked";
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ void World::check_rest() {
       fail(fmt::format("the ledger is wrong about {}", name));
     }
   }
-  // Nobody waits for what is there.
+  // No wish waits for memory that is there.
   WaitList waiting;
   DebtLedger ledger;
   for (const PeerId& id : leader.gmanager().ledger().instances()) {
