@@ -165,9 +165,10 @@ TEST_F(DuplexLinkTest, ADuplexLinkEnds) {
       const std::lock_guard lock(mutex);
       for (TransferDone& d : link.completed()) told.push_back(std::move(d));
     });
-    link.start(whole(1));
-    link.start({id(2), kOffload, {}, {{host(0), device(0), host_.size()}}});
-    link.start({id(3), kOffload, {}, {{host(0), device(0), 64}}});
+    // Each direction has a half of the memories.
+    link.start({id(1), kOffload, {}, {{device(0), host(0), kMiB / 2}}});
+    link.start({id(2), kOffload, {}, {{host(kMiB / 2), device(kMiB / 2), kMiB / 2}}});
+    link.start({id(3), kOffload, {}, {{host(kMiB / 2), device(kMiB / 2), 64}}});
     link.start({id(4), kOffload, {id(2)}, {{device(0), host(0), 64}}});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
