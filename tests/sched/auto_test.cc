@@ -66,6 +66,20 @@ TEST(AutoPolicy, TheShortestGoesFirstWhereAllCanBeInTime) {
   EXPECT_EQ(auto_plan(view).find("promise 2"), 0u) << "so it does not keep the other waiting";
 }
 
+TEST(AutoPolicy, APromptTakesTheStepsOfItsChunks) {
+  // 4 decodes leave 60 rows of each step, which takes 20 + 4 * 1.03 + 60 = 84.12 ms: 1.402 ms a row. So 300
+  // rows take 420.6 ms; in one step they would take 320.
+  View view = auto_view(100, 90);
+  view.limits.max_num_batched_tokens = 64;
+  for (uint64_t id = 1; id <= 4; ++id)
+    view.running.push_back(auto_decoding(id, 20, 30, 0.01, {.tbt_ms = 500}));
+  view.waiting = {auto_waiting(8, 300, 0.075, {.ttft_ms = 500}), auto_waiting(9, 16, 0, {.ttft_ms = 9000})};
+  EXPECT_EQ(auto_plan(view).find("prefill 9"), std::string::npos) << "425 ms are enough, if it is first";
+  view.waiting[0].arrival = view.now - from_seconds(0.085);
+  const std::string plan = auto_plan(view);
+  EXPECT_NE(plan.find("prefill 9 [0, 16) samples\nprefill 8 [0, 44)"), std::string::npos) << plan;
+}
+
 // 120 blocks are 1,920 tokens. Six requests own 2 blocks each and have 200 steps to go, of 26 ms: 5.2 s. With
 // one more of 2 blocks and 200 steps they grow to 7 * (32 + 200) = 1,624 tokens; of 30 blocks, to 6 * 232 +
 // 680 = 2,072.

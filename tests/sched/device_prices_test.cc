@@ -32,7 +32,6 @@ RequestWork priced_work() {
 
 TEST(DevicePrices, WithoutAShortageOnlyWhatItAdds) {
   const DevicePrices none;
-  EXPECT_NEAR(none.prefill_s(priced_costs(), priced_work()), 0.04 + 0.00802, 1e-9);
   EXPECT_NEAR(none.finish_s(priced_costs(), priced_work()), 0.005 + 0.01 + 0.04802, 1e-9);
 }
 

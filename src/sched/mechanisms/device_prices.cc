@@ -16,13 +16,9 @@ bool is_share(double value) {
 
 }  // namespace
 
-double DevicePrices::prefill_s(const CostModel& costs, const RequestWork& work) const {
-  return costs.prefill_row_s * work.prefill.prefill_rows + costs.pair_s * work.prefill.prefill_pairs;
-}
-
 double DevicePrices::finish_s(const CostModel& costs, const RequestWork& work) const {
   return (memory + costs.context_s) * work.token_steps + (slot + costs.decode_row_s) * work.steps +
-         prefill_s(costs, work);
+         costs.prefill_row_s * work.prefill.prefill_rows + costs.pair_s * work.prefill.prefill_pairs;
 }
 
 void Shortages::observe(Refusal refusal) {

@@ -48,7 +48,6 @@ struct DevicePrices {
   double memory = 0;  // lambda
   double slot = 0;    // rho
 
-  double prefill_s(const CostModel& costs, const RequestWork& work) const;
   // kappa
   double finish_s(const CostModel& costs, const RequestWork& work) const;
 };

@@ -53,12 +53,14 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   prices_ = state.shortages.prices(costs, device_tokens(view), view.limits.max_num_seqs);
   scarce_ = state.shortages.memory() + state.shortages.slots();
   without_bounds_s_ = gap_without_bounds(costs);
-  StepWork decodes;
   for (const SeqView& seq : view.running) {
-    if (seq.decoding()) decodes.add_decode(seq.known_tokens);
+    if (seq.decoding()) decodes_.add_decode(seq.known_tokens);
   }
-  if (decodes.empty()) decodes.add_decode(0);
-  step_s_ = costs.step_seconds(decodes);
+  step_s_ = decodes_.empty() ? costs.decode_seconds(1, 0) : costs.step_seconds(decodes_);
+  chunk_rows_ = std::max(1.0, view.limits.max_num_batched_tokens - decodes_.decode_rows);
+  StepWork full = decodes_;
+  full.prefill_rows = chunk_rows_;
+  full_step_row_s_ = costs.step_seconds(full) / chunk_rows_;
 
   state.news.begin(view.now);
   running.reserve(view.running.size());
@@ -80,6 +82,18 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
 }
 
+double AutoRequests::prefill_s(const StepWork& prefill) const {
+  return full_step_row_s_ * prefill.prefill_rows + view_.costs.pair_s * prefill.prefill_pairs;
+}
+
+double AutoRequests::first_token_s(const StepWork& prefill) const {
+  if (prefill.empty()) return 0;
+  if (prefill.prefill_rows > chunk_rows_) return prefill_s(prefill);
+  StepWork step = decodes_;
+  step += prefill;
+  return view_.costs.step_seconds(step);
+}
+
 RequestWork AutoRequests::work_of(const SeqView& seq, const OutputRest& rest) const {
   RequestWork work;
   work.steps = rest.mean;
@@ -99,7 +113,9 @@ RequestWork AutoRequests::work_of(const SeqView& seq, const OutputRest& rest) co
 
 double AutoRequests::alone_s(const SeqView& seq, const OutputRest& rest) const {
   const double output = seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens) + rest.mean;
-  return view_.costs.prefill_seconds(seq.prompt_tokens) + output * step_s_;
+  StepWork prompt;
+  prompt.add_prefill(0, seq.prompt_tokens);
+  return first_token_s(prompt) + output * step_s_;
 }
 
 double AutoRequests::mean_alone_s() const {
@@ -140,8 +156,8 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   r.finish_s = prices_.finish_s(costs, work);
   r.busy_s =
       r.finish_s + (1 - scarce_) * costs.weights_s() * work.token_steps / std::max(1.0, device_tokens(view_));
-  r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prices_.prefill_s(costs, work);
-  r.need_s = work.link_s + (work.prefill.empty() ? 0 : costs.step_seconds(work.prefill));
+  r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prefill_s(work.prefill);
+  r.need_s = work.link_s + first_token_s(work.prefill);
   const TokenDue due = token_due(seq, view_.now, step_s_, rest);
   r.left_s = due.left_s;
   r.bounded = std::isfinite(due.left_s);

@@ -75,8 +75,13 @@ class AutoRequests {
 
  private:
   AutoRequest request(const SeqView& seq, AutoState& state) const;
+  // A prompt goes in chunks that fill the steps of the decodes: R rows and P pairs take R T(D + C) / C + pi
+  // P.
+  double prefill_s(const StepWork& prefill) const;
+  // The same, of one that may run at once: one that fits into a step takes that step.
+  double first_token_s(const StepWork& prefill) const;
   RequestWork work_of(const SeqView& seq, const OutputRest& rest) const;
-  // What it would take alone, at the current time of a step; and the mean of those without bounds.
+  // What it would take if it began now beside the decodes of now; and the mean of those without bounds.
   double alone_s(const SeqView& seq, const OutputRest& rest) const;
   double mean_alone_s() const;
   // Of one without a bound to keep. mean_s: mean_alone_s()
@@ -87,8 +92,11 @@ class AutoRequests {
   const View& view_;
   const AutoOptions& options_;
   DevicePrices prices_;
-  double scarce_ = 0;  // u = u_M + u_B
-  double step_s_ = 0;
+  double scarce_ = 0;           // u = u_M + u_B
+  StepWork decodes_;            // of all requests that decode
+  double step_s_ = 0;           // of those, or of one row
+  double chunk_rows_ = 1;       // C: rows of prompts in a full step
+  double full_step_row_s_ = 0;  // T(D + C rows) / C, of rows without pairs
   double steps_of_one_ = 1;
   double without_bounds_s_ = 0;
 };
