@@ -161,8 +161,7 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   s.attained.assign(config.bounds.size(), 0);
   std::vector<std::vector<double>> values(config.metrics.size());
   // Records are in the order of arrival.
-  const size_t trimmed =
-      static_cast<size_t>(config.options.trim * static_cast<double>(outcome.records.size()));
+  const size_t trimmed = trimmed_requests(config.options.trim, outcome.records.size());
   for (size_t i = 0; i < outcome.records.size(); ++i) {
     const RequestRecord& record = outcome.records[i];
     if (record.state != RequestRecord::State::kWaiting) {

@@ -22,6 +22,11 @@ struct EngineFigure {
   bool whole = false;  // a count
 };
 
+// Of so many requests, those that --trim leaves out at the start, and again at the end.
+inline size_t trimmed_requests(double trim, size_t requests) {
+  return static_cast<size_t>(trim * static_cast<double>(requests));
+}
+
 struct Summary {
   double duration = 0;  // seconds
   int64_t completed = 0;

@@ -117,10 +117,9 @@ Status check_questions(const SimulateOptions& o) {
       return error(ErrorCode::kInvalidArgument, "--scheduling-policy: '{}' is given twice", policy);
     }
   }
-  if (o.bound && (o.bench.shared_prefix_len > 0 || o.bench.trim > 0)) {
-    return error(
-        ErrorCode::kInvalidArgument,
-        "--bound: counts every request and all of its prompt; leave --shared-prefix-len and --trim out");
+  if (o.bound && o.bench.shared_prefix_len > 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--bound: counts all of each request's prompt; leave --shared-prefix-len out");
   }
   const auto of_percentile = [](const std::string& goal) {
     return goal.find("p99_tbt") != std::string::npos;

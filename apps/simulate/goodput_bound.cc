@@ -30,6 +30,22 @@ double last_token_by(const SimulatedRequest& r) {
   return std::min(by, first_token_by(r) + (r.output_tokens - 1) * gap);
 }
 
+// Whether it would meet its bounds if it were alone, in steps that take no longer than these.
+bool can_be_in_time(const SimulatedRequest& r, const CostModel& c) {
+  const double first_s = c.step_s + c.prefill_row_s * r.prompt_tokens;
+  const double steps = std::max(0.0, r.output_tokens - 1.0);
+  const auto steps_s = [&](double n) {
+    return n * (c.step_s + c.decode_row_s) + c.context_s * n * (r.prompt_tokens + (n + 1) / 2);
+  };
+  const auto within = [](double s, uint32_t millis) {
+    return millis == 0 || s <= seconds_of_millis(millis) * (1 + 1e-9);
+  };
+  if (!within(first_s, r.slo.ttft_ms) || !within(first_s + steps_s(steps), r.slo.e2el_ms)) return false;
+  if (steps == 0) return true;
+  return within(steps_s(steps) - steps_s(steps - 1), r.slo.tbt_ms) &&
+         within(steps_s(steps) / steps, r.slo.tpot_ms);
+}
+
 }  // namespace
 
 CostModel least_costs(const StepTimes& times, const CostModel& believed, double tokens) {
@@ -92,6 +108,7 @@ double attainable_share(const std::vector<SimulatedRequest>& requests, const Bou
     std::vector<WindowJob> jobs;
     jobs.reserve(requests.size());
     for (const SimulatedRequest& r : requests) {
+      if (!can_be_in_time(r, c)) continue;
       jobs.push_back({to_seconds(r.arrival), by(r), cost(r)});
     }
     return most_in_time(std::move(jobs), kSlots, d.instances) / static_cast<double>(requests.size());

@@ -11,7 +11,8 @@
 // (M + W T / b) (device memory, and what the link can stage behind a step at full memory T), or slots pay,
 // rho = s / B, or the rows that decode pay by what they add: a step that leaves a gap g adds at most g - s,
 // so what a row adds counts g / (g - s) times. Each of these is a relaxation, and so is the work of the
-// prompts alone, which is due with the first token: the least of the four counts.
+// prompts alone, which is due with the first token: the least of the four counts. A request that would miss a
+// bound if it were alone meets it in no schedule.
 //
 //   symbol      here                                               unit
 //   P, O        prompt and output of the request                   tokens

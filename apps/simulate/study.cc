@@ -388,9 +388,12 @@ double Study::attainable_percent(size_t rate) const {
   device.costs = least_costs(*system_.times, system_.costs, device.tokens);
   double sum = 0;
   for (int64_t i = 0; i < config_.options.seeds; ++i) {
-    sum += attainable_share(requests({config_.rates[rate], config_.options.seed + static_cast<uint64_t>(i),
-                                      static_cast<int64_t>(rate)}),
-                            device);
+    std::vector<SimulatedRequest> judged = requests(
+        {config_.rates[rate], config_.options.seed + static_cast<uint64_t>(i), static_cast<int64_t>(rate)});
+    const auto trimmed = static_cast<ptrdiff_t>(trimmed_requests(config_.options.trim, judged.size()));
+    judged.erase(judged.end() - trimmed, judged.end());
+    judged.erase(judged.begin(), judged.begin() + trimmed);
+    sum += attainable_share(judged, device);
   }
   return 100 * sum / static_cast<double>(config_.options.seeds);
 }

@@ -122,6 +122,17 @@ TEST(GoodputBound, FirstTokensAreDue) {
   EXPECT_NEAR(attainable_share(arrivals(50, {.ttft_ms = 500}), d), 1, 1e-9);
 }
 
+TEST(GoodputBound, OneThatIsTooSlowAloneIsNeverInTime) {
+  // The prompt takes 20 ms, each of ten decodes 11: 130 ms.
+  const auto share = [](Slo slo) { return attainable_share(arrivals(1, slo), device()); };
+  EXPECT_EQ(share({.e2el_ms = 130}), 1);
+  EXPECT_EQ(share({.e2el_ms = 129}), 0);
+  EXPECT_EQ(share({.ttft_ms = 20}), 1);
+  EXPECT_EQ(share({.ttft_ms = 19}), 0);
+  EXPECT_EQ(share({.tbt_ms = 11}), 1);
+  EXPECT_EQ(share({.tpot_ms = 10}), 0);
+}
+
 TEST(GoodputBound, TheDeviceMayBeFasterThanBelieved) {
   // 200 us a step, 50 a row of a prompt, 20 a decode, a hundredth for a token of history.
   LinearTimes times;

@@ -159,6 +159,21 @@ TEST_F(CommandTest, TheCurveOfMemoryStaysBelowTheKvCache) {
   }
 }
 
+// ---------------------------------------------------------------- what no schedule can beat
+
+class BoundTest : public CommandTest {};
+
+TEST_F(BoundTest, IsOfTheJudgedRequests) {
+  // One every 100 s; a step takes 10 ms, so the first and the last, of 1,000 tokens, cannot end within 1 s.
+  std::string trace = "prompt,output,arrival\n";
+  for (int i = 0; i < 10; ++i) trace += fmt::format("20,{},{}\n", i % 9 == 0 ? 1000 : 10, 100 * i);
+  const Args args = host(tables(0.010), 4096) +
+                    Args{"--request-rate",          "0.01",      "--workload", "trace",  "--dataset-path",
+                         write("trace.csv", trace), "--goodput", "e2el:1000",  "--bound"};
+  EXPECT_THAT(command(args).out, HasSubstr("80.0 %"));
+  EXPECT_THAT(command(args + Args{"--trim", "0.1"}).out, HasSubstr("100.0 %"));
+}
+
 // ---------------------------------------------------------------- bounds relative to a first pass
 
 class RelativeTest : public CommandTest {

@@ -75,6 +75,10 @@ TEST(AutoPolicy, APromptTakesTheStepsOfItsChunks) {
     view.running.push_back(auto_decoding(id, 20, 30, 0.01, {.tbt_ms = 500}));
   view.waiting = {auto_waiting(8, 300, 0.075, {.ttft_ms = 500}), auto_waiting(9, 16, 0, {.ttft_ms = 9000})};
   EXPECT_EQ(auto_plan(view).find("prefill 9"), std::string::npos) << "425 ms are enough, if it is first";
+  // A step may take two thirds of the least gap, 60 ms: 35 rows and 59.12 ms, 1.689 ms a row, 507 ms in all.
+  view.running[2].slo.tbt_ms = 90;
+  EXPECT_EQ(auto_plan(view).find("promise 9"), 0u) << "so it does not keep the other waiting";
+  view.running[2].slo.tbt_ms = 500;
   view.waiting[0].arrival = view.now - from_seconds(0.085);
   const std::string plan = auto_plan(view);
   EXPECT_NE(plan.find("prefill 9 [0, 16) samples\nprefill 8 [0, 44)"), std::string::npos) << plan;

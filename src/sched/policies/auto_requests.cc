@@ -7,6 +7,7 @@
 
 #include "sched/mechanisms/least_mean_wait.h"
 #include "sched/mechanisms/most_on_time.h"
+#include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/response_ratio.h"
 #include "sched/mechanisms/swap_or_recompute.h"
 
@@ -21,6 +22,9 @@ constexpr double kDefaultGapSteps = 4;
 // How much longer than it would take alone, or than the mean request would, a request without bounds takes
 // before it counts as late.
 constexpr double kMostStretch = 16;
+// Of a prompt in a step: as many rows as end within the least gap by this margin, but not fewer than these.
+constexpr double kChunkMargin = 1.5;
+constexpr uint32_t kFewestChunkRows = 16;
 // Steps after which some other request is believed to have ended.
 constexpr double kStepsToWait = 30;
 
@@ -53,11 +57,18 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   prices_ = state.shortages.prices(costs, device_tokens(view), view.limits.max_num_seqs);
   scarce_ = state.shortages.memory() + state.shortages.slots();
   without_bounds_s_ = gap_without_bounds(costs);
+  double gap_s = kInfinite;
   for (const SeqView& seq : view.running) {
-    if (seq.decoding()) decodes_.add_decode(seq.known_tokens);
+    if (!seq.decoding()) continue;
+    decodes_.add_decode(seq.known_tokens);
+    const double allowed_s = seq.slo.any() ? allowed_gap(seq.slo) : without_bounds_s_;
+    if (seq.late_gaps == 0 && allowed_s >= state.least_gap_s) gap_s = std::min(gap_s, allowed_s);
   }
   step_s_ = decodes_.empty() ? costs.decode_seconds(1, 0) : costs.step_seconds(decodes_);
-  chunk_rows_ = std::max(1.0, view.limits.max_num_batched_tokens - decodes_.decode_rows);
+  const double budget = view.limits.max_num_batched_tokens;
+  const auto room = static_cast<uint32_t>(std::max(1.0, budget - decodes_.decode_rows));
+  chunk_rows_ = std::max(std::min(room, kFewestChunkRows),
+                         prefill_rows_within(costs, decodes_, gap_s / kChunkMargin, 0, room));
   StepWork full = decodes_;
   full.prefill_rows = chunk_rows_;
   full_step_row_s_ = costs.step_seconds(full) / chunk_rows_;

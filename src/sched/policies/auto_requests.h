@@ -95,7 +95,7 @@ class AutoRequests {
   double scarce_ = 0;           // u = u_M + u_B
   StepWork decodes_;            // of all requests that decode
   double step_s_ = 0;           // of those, or of one row
-  double chunk_rows_ = 1;       // C: rows of prompts in a full step
+  uint32_t chunk_rows_ = 1;     // C: rows of prompts in a full step
   double full_step_row_s_ = 0;  // T(D + C rows) / C, of rows without pairs
   double steps_of_one_ = 1;
   double without_bounds_s_ = 0;
