@@ -28,6 +28,13 @@ constexpr uint32_t kFewestChunkRows = 16;
 // Steps after which some other request is believed to have ended.
 constexpr double kStepsToWait = 30;
 
+// The bound on each gap alone. One on their mean leaves a step more time, as far as earlier gaps were
+// shorter.
+double every_gap(const Slo& slo, double without_bounds_s) {
+  if (!slo.any()) return without_bounds_s;
+  return slo.tbt_ms > 0 ? slo.tbt_ms / 1e3 : kInfinite;
+}
+
 uint32_t history_of(const SeqView& seq) {
   return seq.blocks > 0 ? seq.ready_tokens : seq.cached_tokens;
 }
@@ -61,7 +68,7 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   for (const SeqView& seq : view.running) {
     if (!seq.decoding()) continue;
     decodes_.add_decode(seq.known_tokens);
-    const double allowed_s = seq.slo.any() ? allowed_gap(seq.slo) : without_bounds_s_;
+    const double allowed_s = every_gap(seq.slo, without_bounds_s_);
     if (seq.late_gaps == 0 && allowed_s >= state.least_gap_s) gap_s = std::min(gap_s, allowed_s);
   }
   step_s_ = decodes_.empty() ? costs.decode_seconds(1, 0) : costs.step_seconds(decodes_);
