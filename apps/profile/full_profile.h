@@ -9,14 +9,12 @@
 #include "apps/profile/profile.h"
 #include "apps/simulate/host_device.h"
 #include "apps/simulate/times_fit.h"
-#include "model/files/model_file.h"
 
 namespace kvasir {
 
 // As measure_steps(), with many more kinds of steps.
-Result<std::vector<ProfiledStep>> measure_grid(const RuntimeOptions& options, const PackedModel& model,
-                                               const CacheGeometry& layout, const Decoder::Options& decoder,
-                                               const MonotonicClock& clock, Nanos deadline);
+Result<std::vector<ProfiledStep>> measure_grid(const Subject& subject, const MonotonicClock& clock,
+                                               Nanos deadline);
 
 // Measured on a server in this process, under load from this process.
 struct ServedLoad {
@@ -27,11 +25,8 @@ struct ServedLoad {
   std::vector<double> request_s;
 };
 // Sends random prompts, one at a time and at several concurrencies, under a policy that takes whole prompts
-// and one that splits them, for so many seconds in all.
-Result<ServedLoad> measure_served(const RuntimeOptions& options, const ModelFile& file,
-                                  const PackedModel& model, const CacheGeometry& layout,
-                                  const Decoder::Options& decoder, const MonotonicClock& clock,
-                                  double seconds);
+// and one that splits them, for so many seconds in all. Takes the subject's tiers for its own.
+Result<ServedLoad> measure_served(const Subject& subject, const MonotonicClock& clock, double seconds);
 
 // Fits the device's times to the measurements, prints the errors of the fit, and fills them in.
 void fit_host_device(const std::vector<ProfiledStep>& grid, const ServedLoad& served, HostDevice& device);

@@ -1,17 +1,14 @@
-// Measures the times of steps and transfers on this machine, set up as for `serve`.
+// Measures the times of steps and transfers on a device that is set up as for `serve`.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "apps/profile/subject.h"
 #include "base/clock.h"
-#include "contract/geometry.h"
-#include "exec/cpu/decoder.h"
-#include "exec/cpu/packed_model.h"
+#include "contract/link.h"
 #include "exec/sim/step_load.h"
-#include "runtime/runtime.h"
 #include "sched/beliefs/cost_fit.h"
 
 namespace kvasir {
@@ -28,10 +25,9 @@ struct ProfiledStep {
 // Runs, in turns until `deadline` of the clock, steps of random tokens: prefill chunks of several sizes and
 // histories, decodes of several batches and contexts, steps of both, and, if X is smaller than K and V,
 // decodes whose history is projected from X. Each runs at least once, except those that would take a tenth of
-// the time alone. `layout`: the cache's. kExhausted: there is no memory.
-Result<std::vector<ProfiledStep>> measure_steps(const RuntimeOptions& options, const PackedModel& model,
-                                                const CacheGeometry& layout, const Decoder::Options& decoder,
-                                                const MonotonicClock& clock, Nanos deadline);
+// the time alone. kExhausted: there is no memory.
+Result<std::vector<ProfiledStep>> measure_steps(const Subject& subject, const MonotonicClock& clock,
+                                                Nanos deadline);
 
 struct ProfiledTransfer {
   Tier from = Tier::kDevice;
@@ -40,9 +36,9 @@ struct ProfiledTransfer {
 };
 
 // Measures transfers in both directions for each tier that the options name, over the link that `serve` would
-// make. The disk's are in a folder below --kv-offloading-dir that is removed afterwards.
-Result<std::vector<ProfiledTransfer>> measure_links(const RuntimeOptions& options,
-                                                    const CacheGeometry& layout, const MonotonicClock& clock,
+// make, in the subject's tiers. The disk's are in a folder below --kv-offloading-dir that is removed
+// afterwards.
+Result<std::vector<ProfiledTransfer>> measure_links(const Subject& subject, const MonotonicClock& clock,
                                                     Nanos deadline);
 
 }  // namespace kvasir

@@ -8,8 +8,6 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMostMemory = 2 * kGiB;
-
 class Grid {
  public:
   Grid(const CacheGeometry& geometry, uint32_t most_seqs, uint32_t longest, uint32_t blocks)
@@ -82,17 +80,15 @@ std::vector<ProfileCase> all_cases(const CacheGeometry& g, uint32_t most_seqs, u
 
 }  // namespace
 
-Result<std::vector<ProfiledStep>> measure_grid(const RuntimeOptions& options, const PackedModel& model,
-                                               const CacheGeometry& layout, const Decoder::Options& decoder,
-                                               const MonotonicClock& clock, Nanos deadline) {
-  const CacheGeometry g = with_x(layout, model, decoder);
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine,
-                      StepMachine::make(options, model, g, decoder, kMostMemory, clock));
-  const auto longest = static_cast<uint32_t>(model.spec().context_length);
-  std::vector<ProfileCase> all = all_cases(g, options.max_num_seqs, longest, machine->blocks());
+Result<std::vector<ProfiledStep>> measure_grid(const Subject& subject, const MonotonicClock& clock,
+                                               Nanos deadline) {
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine, StepMachine::make(subject, clock));
+  const auto longest = static_cast<uint32_t>(subject.file->spec().context_length);
+  std::vector<ProfileCase> all =
+      all_cases(subject.engine.cache.geometry, subject.options.max_num_seqs, longest, machine->blocks());
+  KV_ASSIGN_OR_RETURN(std::vector<ProfileCase> ran, run_cases(*machine, std::move(all), clock, deadline));
   std::vector<ProfiledStep> out;
-  for (ProfileCase& c : run_cases(*machine, std::move(all), clock, deadline))
-    out.push_back(std::move(c.shown));
+  for (ProfileCase& c : ran) out.push_back(std::move(c.shown));
   return out;
 }
 

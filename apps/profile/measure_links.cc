@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -11,11 +10,11 @@
 #include "base/units.h"
 #include "cache/tiers/disk_file.h"
 #include "cache/tiers/memory_link.h"
+#include "runtime/serving_device.h"
 
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMemory = 64 * kMiB;     // of each tier
 constexpr uint64_t kDiskBytes = 64 * kMiB;  // of the file
 constexpr Nanos kPatience = 20 * kNanosPerSecond;
 constexpr int kFewestRuns = 3;
@@ -110,46 +109,42 @@ Status run_all(LinkMachine& machine, std::vector<Direction>& all, const Monotoni
 
 }  // namespace
 
-Result<std::vector<ProfiledTransfer>> measure_links(const RuntimeOptions& options,
-                                                    const CacheGeometry& layout, const MonotonicClock& clock,
+Result<std::vector<ProfiledTransfer>> measure_links(const Subject& subject, const MonotonicClock& clock,
                                                     Nanos deadline) {
+  const RuntimeOptions& options = subject.options;
+  ServingDevice& device = *subject.device;
   std::vector<ProfiledTransfer> out;
   const bool host = options.kv_offloading_bytes > 0, disk = options.kv_offloading_disk_bytes > 0;
   if (!host && !disk) return out;
-  KV_ASSIGN_OR_RETURN(const Arena device, Arena::map(kMemory, "the profile's device tier"));
-  KV_ASSIGN_OR_RETURN(const Arena other, Arena::map(kMemory, "the profile's host tier"));
-  std::memset(device.data(), 1, kMemory);
-  std::memset(other.data(), 2, kMemory);
-  const uint64_t piece = round_up(layout.largest_piece_bytes(), kDiskAlign);
+  const uint64_t memory = std::min(device.device_tier().size(), device.host_tier().size());
+  const uint64_t piece = round_up(subject.layout.largest_piece_bytes(), kDiskAlign);
+  MemoryLinkOptions o = link_options(options, device);
   std::unique_ptr<ScratchFolder> folder;
   std::unique_ptr<DiskFile> file;
   if (disk) {
     KV_ASSIGN_OR_RETURN(folder, ScratchFolder::make(options.kv_offloading_dir));
-    DiskFileOptions o;
-    o.directory = folder->path();
-    o.bytes = std::min(kDiskBytes, options.kv_offloading_disk_bytes);
-    o.numerics_id = o.model = o.geometry = "profile";
-    o.max_piece_bytes = piece;
-    KV_ASSIGN_OR_RETURN(file, DiskFile::open(std::move(o)));
+    DiskFileOptions made;
+    made.directory = folder->path();
+    made.bytes = std::min(kDiskBytes, options.kv_offloading_disk_bytes);
+    made.numerics_id = made.model = made.geometry = "profile";
+    made.max_piece_bytes = piece;
+    KV_ASSIGN_OR_RETURN(file, DiskFile::open(std::move(made)));
+    o.disk = file.get();
+    KV_ASSIGN_OR_RETURN(o.disk_buffers, device.disk_buffers(file->buffer_bytes()));
   }
-  MemoryLinkOptions o;
-  o.memory[index_of(Tier::kDevice)] = {device.data(), kMemory};
-  o.memory[index_of(Tier::kHost)] = {other.data(), kMemory};
-  o.disk = file.get();
-  o.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
-  o.cpus = cpu_shares(options).others;
   MemoryLink link(std::move(o), clock);
   LinkMachine machine(link, clock, piece);
   std::vector<Direction> all;
   if (host) {
-    const std::vector<uint64_t> sizes = {16 * kKiB, 256 * kKiB, 2 * kMiB, 16 * kMiB};
+    std::vector<uint64_t> sizes = {16 * kKiB, 256 * kKiB, 2 * kMiB, 16 * kMiB};
+    std::erase_if(sizes, [&](uint64_t size) { return size > memory; });
     all.push_back(direction(Tier::kDevice, Tier::kHost, sizes));
     all.push_back(direction(Tier::kHost, Tier::kDevice, sizes));
   }
   if (disk) {
     std::vector<uint64_t> sizes;
     for (uint64_t pieces : {1, 4, 16, 64}) {
-      if (pieces * piece <= std::min(file->bytes(), kMemory)) sizes.push_back(pieces * piece);
+      if (pieces * piece <= std::min(file->bytes(), memory)) sizes.push_back(pieces * piece);
     }
     all.push_back(direction(Tier::kDevice, Tier::kDisk, sizes));
     all.push_back(direction(Tier::kDisk, Tier::kDevice, sizes));

@@ -6,8 +6,7 @@
 #include "apps/bench/load_runner.h"
 #include "apps/profile/full_profile.h"
 #include "base/affinity.h"
-#include "exec/cpu/cpu_executor.h"
-#include "ops/cpu/isa.h"
+#include "base/units.h"
 #include "runtime/engine_options.h"
 #include "runtime/tier_sizes.h"
 #include "sched/registry.h"
@@ -63,12 +62,10 @@ class WatchedServer {
  public:
   ~WatchedServer() { stop(); }
 
-  static Result<std::unique_ptr<WatchedServer>> start(const RuntimeOptions& options, const ModelFile& file,
-                                                      const PackedModel& model, const CacheGeometry& layout,
-                                                      const Decoder::Options& decoder,
+  static Result<std::unique_ptr<WatchedServer>> start(const RuntimeOptions& options, const Subject& subject,
                                                       const MonotonicClock& clock) {
     std::unique_ptr<WatchedServer> out(new WatchedServer);
-    KV_RETURN_IF_ERROR(out->load(options, file, model, layout, decoder, clock));
+    KV_RETURN_IF_ERROR(out->load(options, subject, clock));
     return out;
   }
 
@@ -112,24 +109,21 @@ class WatchedServer {
  private:
   WatchedServer() = default;
 
-  Status load(const RuntimeOptions& options, const ModelFile& file, const PackedModel& model,
-              const CacheGeometry& layout, const Decoder::Options& decoder, const MonotonicClock& clock) {
-    KV_ASSIGN_OR_RETURN(TokenizerData data, file.read_tokenizer());
+  Status load(const RuntimeOptions& options, const Subject& subject, const MonotonicClock& clock) {
+    KV_ASSIGN_OR_RETURN(TokenizerData data, subject.file->read_tokenizer());
     KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
     tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
     KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
     EngineOptions engine = engine_options(options);
-    engine.cache.geometry = layout;
+    engine.cache.geometry = subject.layout;
     engine.cache.prefix_caching = false;
-    engine.cache.numerics_id = numerics_of(model, decoder.activation, decoder.kv_type);
-    KV_RETURN_IF_ERROR(
-        size_tiers(options, static_cast<uint64_t>(file.spec().context_length), available_memory(), engine));
-    KV_ASSIGN_OR_RETURN(memory_, Arena::map(engine.cache.device_bytes, "the profile's KV cache"));
+    engine.cache.numerics_id = subject.engine.cache.numerics_id;
+    KV_RETURN_IF_ERROR(subject.device->size(options, engine));
+    KV_RETURN_IF_ERROR(subject.device->map_tiers(engine.cache));
+    KV_ASSIGN_OR_RETURN(inner_, subject.device->make_executor(options, engine, clock, /*link=*/nullptr,
+                                                              /*peers=*/nullptr));
+    executor_ = std::make_unique<WatchedExecutor>(*inner_, subject.layout.layers);
     const CpuShares shares = cpu_shares(options);
-    inner_ = std::make_unique<CpuExecutor>(model, ops::kernels_for(ops::detect_isa()), layout, decoder,
-                                           memory_.data(), compute_threads(options), clock, shares.team);
-    KV_RETURN_IF_ERROR(inner_->reserve(batched_tokens(options)));
-    executor_ = std::make_unique<WatchedExecutor>(*inner_, layout.layers);
     engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock);
     backend_ = make_engine_backend(*engine_);
     const std::vector<int> all_cpus = allowed_cpus();
@@ -149,8 +143,7 @@ class WatchedServer {
   }
 
   std::unique_ptr<Tokenizer> tokenizer_;
-  Arena memory_;
-  std::unique_ptr<CpuExecutor> inner_;
+  std::unique_ptr<Executor> inner_;
   std::unique_ptr<WatchedExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Backend> backend_;
@@ -178,11 +171,8 @@ void take_steps(const std::vector<WatchedExecutor::Seen>& steps, size_t from, si
 
 }  // namespace
 
-Result<ServedLoad> measure_served(const RuntimeOptions& options, const ModelFile& file,
-                                  const PackedModel& model, const CacheGeometry& layout,
-                                  const Decoder::Options& decoder, const MonotonicClock& clock,
-                                  double seconds) {
-  RuntimeOptions serving = options;
+Result<ServedLoad> measure_served(const Subject& subject, const MonotonicClock& clock, double seconds) {
+  RuntimeOptions serving = subject.options;
   if (serving.kv_cache_memory_bytes == 0) {
     serving.kv_cache_memory_bytes = std::min(kCacheBytes, available_memory() / 2);
   }
@@ -193,7 +183,7 @@ Result<ServedLoad> measure_served(const RuntimeOptions& options, const ModelFile
   for (const char* policy : {"vllm", "sarathi"}) {
     serving.scheduling_policy = policy;
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<WatchedServer> server,
-                        WatchedServer::start(serving, file, model, layout, decoder, clock));
+                        WatchedServer::start(serving, subject, clock));
     KV_ASSIGN_OR_RETURN(const LoadOutcome alone, server->run(kAlone, seconds / 2 * kShareOfAlone, seed++));
     take_alone(alone, server->seen(), 0, out);
     for (const Phase& phase : kPhases) {

@@ -4,13 +4,12 @@
 
 #include "apps/profile/measure.h"
 #include "apps/profile/step_machine.h"
-#include "base/units.h"
+#include "runtime/device_limits.h"
 #include "runtime/engine_options.h"
 
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMostStepMemory = 512 * kMiB;
 constexpr uint32_t kMixedContext = 256;
 
 ProfileCase prefill(uint32_t rows, uint32_t history) {
@@ -47,7 +46,9 @@ std::vector<ProfileCase> cases(const RuntimeOptions& options, const CacheGeometr
       if (rows <= most_rows) out.push_back(prefill(rows, history));
     }
   }
-  for (uint32_t batch : {1u, 2u, 4u, 8u, 16u, 32u}) {
+  std::vector<uint32_t> batches = {1, 2, 4, 8, 16, 32};
+  if (is_on_gpu(options)) batches.insert(batches.end(), {64, 128, 256});
+  for (const uint32_t batch : batches) {
     for (uint32_t context : {16u, 256u, 1024u, 4096u}) {
       out.push_back(decode(batch, context, g, /*from_x=*/false, 0));
       if (g.has(Form::kX) && context >= 256 && batch % 8 == 1)
@@ -75,18 +76,16 @@ double ProfiledStep::median() const {
   return sorted[(sorted.size() - 1) / 2];
 }
 
-Result<std::vector<ProfiledStep>> measure_steps(const RuntimeOptions& options, const PackedModel& model,
-                                                const CacheGeometry& layout, const Decoder::Options& decoder,
-                                                const MonotonicClock& clock, Nanos deadline) {
-  const CacheGeometry g = with_x(layout, model, decoder);
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine,
-                      StepMachine::make(options, model, g, decoder, kMostStepMemory, clock));
-  const auto longest = static_cast<uint32_t>(model.spec().context_length);
-  std::vector<ProfileCase> all = cases(options, g, longest, machine->blocks());
+Result<std::vector<ProfiledStep>> measure_steps(const Subject& subject, const MonotonicClock& clock,
+                                                Nanos deadline) {
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine, StepMachine::make(subject, clock));
+  const auto longest = static_cast<uint32_t>(subject.file->spec().context_length);
+  std::vector<ProfileCase> all =
+      cases(subject.options, subject.engine.cache.geometry, longest, machine->blocks());
   if (all.empty()) return error(ErrorCode::kExhausted, "there is no memory to run a single step in");
+  KV_ASSIGN_OR_RETURN(std::vector<ProfileCase> ran, run_cases(*machine, std::move(all), clock, deadline));
   std::vector<ProfiledStep> out;
-  for (ProfileCase& c : run_cases(*machine, std::move(all), clock, deadline))
-    out.push_back(std::move(c.shown));
+  for (ProfileCase& c : ran) out.push_back(std::move(c.shown));
   return out;
 }
 

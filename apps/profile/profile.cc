@@ -10,10 +10,10 @@
 #include "apps/flags/runtime_flags.h"
 #include "apps/profile/full_profile.h"
 #include "apps/profile/measure.h"
-#include "apps/profile/step_machine.h"
+#include "apps/profile/subject.h"
+#include "base/units.h"
 #include "runtime/cost_profile.h"
 #include "runtime/device_limits.h"
-#include "runtime/engine_options.h"
 
 namespace kvasir {
 namespace {
@@ -22,6 +22,8 @@ constexpr double kSeconds = 25, kFullSeconds = 120;
 constexpr double kShareOfLinks = 0.2;  // of the time, if there are any links
 constexpr double kShareOfFullLinks = 0.1;
 constexpr double kShareOfGrid = 0.55;  // of the rest; what is left is for the served load
+// Of a CPU's memory, for steps.
+constexpr uint64_t kStepMemory = 512 * kMiB, kFullStepMemory = 2 * kGiB;
 
 void print_error(const char* of, const FitError& e) {
   fmt::print("{} fit error: mean {:.1f} %, 95 % {:.1f} %, worst {:.1f} % ({} medians)\n", of, 100 * e.mean,
@@ -65,8 +67,8 @@ std::string direction_name(Tier from, Tier to) {
   return fmt::format("{}->{}", name(from), name(to));
 }
 
-// Fits each link, and prints it. A link between device and disk stands also for host and disk: device and
-// host are both main memory here, and the disk is the slower end.
+// Fits each link, and prints it. A link between device and disk stands also for host and disk: each piece of
+// either goes through main memory, and the disk is the slower end.
 void fit_links(const RuntimeOptions& options, const std::vector<ProfiledTransfer>& links,
                CostProfile& profile) {
   for (const ProfiledTransfer& t : links) {
@@ -95,48 +97,14 @@ Status keep(const ProfileOptions& options, const CostFingerprint& here, const Co
   return first;
 }
 
-// The model and the settings that are profiled.
-struct Subject {
-  std::unique_ptr<ModelFile> file;
-  std::unique_ptr<PackedModel> model;
-  Decoder::Options decoder;
-  CacheGeometry layout;
-  CostFingerprint here;
-};
-
-Result<Subject> open_subject(const RuntimeOptions& runtime) {
-  if (is_on_gpu(runtime)) {
-    return error(ErrorCode::kUnsupported,
-                 "--device cuda: only a CPU is measured; a server on a GPU learns its costs from real steps");
-  }
-  KV_RETURN_IF_ERROR(check_limits(runtime));
-  Subject s;
-  KV_ASSIGN_OR_RETURN(s.file, open_model(runtime));
-  KV_ASSIGN_OR_RETURN(s.decoder.kv_type, kv_type_from(runtime.kv_cache_dtype));
-  KV_ASSIGN_OR_RETURN(s.decoder.activation, activation_from(runtime.activation_type));
-  KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, *s.file, s.decoder));
-  KV_ASSIGN_OR_RETURN(s.model,
-                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->spec().context_length),
-                                        compute_threads(runtime)));
-  s.file->release_pages();
-  s.here = cost_fingerprint(runtime, s.file->spec(),
-                            numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type),
-                            cpu_cost_place(runtime));
-  return s;
-}
-
 int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-bool has_slower_tier(const RuntimeOptions& runtime) {
-  return runtime.kv_offloading_bytes + runtime.kv_offloading_disk_bytes > 0;
-}
-
 Status measure(const ProfileOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
-  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime));
+  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime, kStepMemory));
   if (options.output.empty() && default_profile_path(s.here).empty()) {
     return error(ErrorCode::kInvalidArgument,
                  "there is no place for the result: give --output, or set XDG_CACHE_HOME or HOME");
@@ -144,14 +112,12 @@ Status measure(const ProfileOptions& options) {
   fmt::print("{}: {}\n\n", runtime.model_path, s.here.text);
   const MonotonicClock clock;
   const Nanos time = from_seconds(options.seconds > 0 ? options.seconds : kSeconds), begin = clock.now();
-  const double links_share = has_slower_tier(runtime) ? kShareOfLinks : 0;
+  const double links_share = s.has_slower_tier() ? kShareOfLinks : 0;
   const Nanos links_end = begin + static_cast<Nanos>(links_share * static_cast<double>(time));
-  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledTransfer> links,
-                      measure_links(runtime, s.layout, clock, links_end));
-  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledStep> steps,
-                      measure_steps(runtime, *s.model, s.layout, s.decoder, clock, begin + time));
+  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledTransfer> links, measure_links(s, clock, links_end));
+  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledStep> steps, measure_steps(s, clock, begin + time));
   CostProfile profile;
-  profile.costs.expert_share = s.model->spec().expert_share();
+  profile.costs.expert_share = s.file->spec().expert_share();
   profile.fingerprint = s.here.text;
   profile.measured_at = seconds_since_1970();
   std::vector<StepObservation> medians;
@@ -169,7 +135,13 @@ Status measure_fully(const ProfileOptions& options) {
   if (options.truth.empty()) {
     return error(ErrorCode::kInvalidArgument, "--full needs --truth FILE: where should the result go?");
   }
-  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime));
+  if (is_on_gpu(runtime)) {
+    return error(
+        ErrorCode::kUnsupported,
+        "--full: the simulator learns the times of a CPU; leave it out, and costs on the GPU are measured "
+        "for the policies of serve, or give --device cpu");
+  }
+  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime, kFullStepMemory));
   fmt::print("{}: {}\n\n", runtime.model_path, s.here.text);
   HostDevice device;
   device.model = model_name_of(runtime.model_path);
@@ -177,21 +149,19 @@ Status measure_fully(const ProfileOptions& options) {
   device.measured_at = seconds_since_1970();
   device.threads = compute_threads(runtime);
   device.geometry = s.layout;
-  device.geometry.x_bytes_per_token_layer = with_x(s.layout, *s.model, s.decoder).x_bytes_per_token_layer;
-  device.max_model_len = static_cast<uint32_t>(s.model->spec().context_length);
-  device.vocab_size = static_cast<int32_t>(s.model->spec().vocab_size);
+  device.geometry.x_bytes_per_token_layer = s.engine.cache.geometry.x_bytes_per_token_layer;
+  device.max_model_len = static_cast<uint32_t>(s.file->spec().context_length);
+  device.vocab_size = static_cast<int32_t>(s.file->spec().vocab_size);
   const MonotonicClock clock;
   const double seconds = options.seconds > 0 ? options.seconds : kFullSeconds;
-  const double links_s = has_slower_tier(runtime) ? kShareOfFullLinks * seconds : 0;
+  const double links_s = s.has_slower_tier() ? kShareOfFullLinks * seconds : 0;
   const Nanos begin = clock.now();
   KV_ASSIGN_OR_RETURN(const std::vector<ProfiledTransfer> transfers,
-                      measure_links(runtime, s.layout, clock, begin + from_seconds(links_s)));
+                      measure_links(s, clock, begin + from_seconds(links_s)));
   const double steps_s = kShareOfGrid * (seconds - links_s);
-  KV_ASSIGN_OR_RETURN(
-      const std::vector<ProfiledStep> grid,
-      measure_grid(runtime, *s.model, s.layout, s.decoder, clock, begin + from_seconds(links_s + steps_s)));
-  KV_ASSIGN_OR_RETURN(const ServedLoad served, measure_served(runtime, *s.file, *s.model, s.layout, s.decoder,
-                                                              clock, seconds - links_s - steps_s));
+  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledStep> grid,
+                      measure_grid(s, clock, begin + from_seconds(links_s + steps_s)));
+  KV_ASSIGN_OR_RETURN(const ServedLoad served, measure_served(s, clock, seconds - links_s - steps_s));
   fit_host_device(grid, served, device);
   CostProfile links;
   fit_links(runtime, transfers, links);

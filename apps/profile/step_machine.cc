@@ -1,20 +1,15 @@
 #include "apps/profile/step_machine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/random.h"
-#include "ops/cpu/isa.h"
-#include "ops/x_layout.h"
-#include "runtime/engine_options.h"
+#include "base/units.h"
 
 namespace kvasir {
 namespace {
 
-// Untouched memory would be the kernel's one page of zeros, which is always in the CPU's cache. This byte
-// makes small finite numbers in every type of the KV cache.
-constexpr int kFill = 0x3C;
 constexpr uint32_t kMostTokens = 32'768;
 // A round repeats a short step at most so often, and for about so many seconds.
 constexpr int kMostRuns = 4;
@@ -23,6 +18,9 @@ constexpr double kRunsOfAround = 0.1;
 uint64_t block_bytes(const CacheGeometry& g) {
   return round_up<uint64_t>(g.groups() * g.cell_bytes(Form::kKv) + g.layers * g.piece_bytes(Form::kX), 64);
 }
+uint64_t most_blocks(const CacheGeometry& g) {
+  return 1 + kMostTokens / g.block_tokens;
+}
 // Room for projected K and V: one layer's planes of each block.
 uint64_t ring_bytes(const CacheGeometry& g, uint32_t blocks) {
   return blocks * g.piece_bytes(Form::kKv);
@@ -30,45 +28,43 @@ uint64_t ring_bytes(const CacheGeometry& g, uint32_t blocks) {
 
 }  // namespace
 
-CacheGeometry with_x(CacheGeometry layout, const PackedModel& model, const Decoder::Options& decoder) {
-  const int64_t x_bytes = ops::x_row_bytes(model.x_type(decoder.activation), model.spec().dim);
-  return with_x(layout, static_cast<uint64_t>(x_bytes));
+uint64_t StepMachine::most_bytes(const CacheGeometry& geometry) {
+  return most_blocks(geometry) * (block_bytes(geometry) + ring_bytes(geometry, 1));
 }
 
-Result<std::unique_ptr<StepMachine>> StepMachine::make(const RuntimeOptions& options,
-                                                       const PackedModel& model,
-                                                       const CacheGeometry& geometry,
-                                                       const Decoder::Options& decoder, uint64_t most_memory,
-                                                       const MonotonicClock& clock) {
-  const uint64_t memory = std::min(most_memory, available_memory() / 4);
-  const uint64_t fit = memory / (block_bytes(geometry) + ring_bytes(geometry, 1));
-  const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(fit, 1 + kMostTokens / geometry.block_tokens));
+Result<std::unique_ptr<StepMachine>> StepMachine::make(const Subject& subject, const MonotonicClock& clock) {
+  const CacheGeometry& geometry = subject.engine.cache.geometry;
+  const uint64_t fit =
+      subject.device->device_tier().size() / (block_bytes(geometry) + ring_bytes(geometry, 1));
+  const auto blocks = static_cast<uint32_t>(std::min(fit, most_blocks(geometry)));
   if (blocks == 0) return error(ErrorCode::kExhausted, "there is no memory to run a single step in");
-  KV_ASSIGN_OR_RETURN(Arena arena, Arena::map(blocks * block_bytes(geometry) + ring_bytes(geometry, blocks),
-                                              "the profile's K and V"));
-  return std::unique_ptr<StepMachine>(
-      new StepMachine(options, model, geometry, decoder, std::move(arena), blocks, clock));
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                      subject.device->make_executor(subject.options, subject.engine, clock, /*link=*/nullptr,
+                                                    /*peers=*/nullptr));
+  return std::unique_ptr<StepMachine>(new StepMachine(subject, blocks, std::move(executor)));
 }
 
-StepMachine::StepMachine(const RuntimeOptions& options, const PackedModel& model, CacheGeometry geometry,
-                         const Decoder::Options& decoder, Arena memory, uint32_t blocks,
-                         const MonotonicClock& clock)
-    : geometry_(geometry),
+StepMachine::StepMachine(const Subject& subject, uint32_t blocks, std::unique_ptr<Executor> executor)
+    : geometry_(subject.engine.cache.geometry),
       blocks_(blocks),
-      memory_(std::move(memory)),
-      vocab_(static_cast<uint64_t>(model.spec().vocab_size)),
-      executor_(model, ops::kernels_for(ops::detect_isa()), geometry, decoder, memory_.data(),
-                compute_threads(options), clock, cpu_shares(options).team) {
-  std::memset(memory_.data(), kFill, memory_.size());
-}
+      vocab_(static_cast<uint64_t>(subject.file->spec().vocab_size)),
+      executor_(std::move(executor)) {}
 
-double StepMachine::run(ProfileCase& c) {
-  Step step = make_step(c);
-  c.shown.load = load_of(step, geometry_.layers);
-  executor_.submit(std::move(step));
-  const StepResult result = executor_.wait();
-  KV_CHECK(result.status.ok(), "{}", result.status.message());
-  return to_seconds(result.ended - result.started);
+Result<double> StepMachine::run(ProfileCase& c) {
+  const int count = executor_->depth();
+  for (int i = 0; i < count; ++i) {
+    Step step = make_step(c);
+    c.shown.load = load_of(step, geometry_.layers);
+    executor_->submit(std::move(step));
+  }
+  StepResult last;
+  Status status;
+  for (int i = 0; i < count; ++i) {
+    last = executor_->wait();
+    if (status.ok()) status = last.status;
+  }
+  KV_RETURN_IF_ERROR(status);
+  return to_seconds(last.ended - last.started);
 }
 
 Step StepMachine::make_step(const ProfileCase& c) {
@@ -135,8 +131,8 @@ uint64_t StepMachine::block_at(uint32_t block) const {
   return block * block_bytes(geometry_);
 }
 
-std::vector<ProfileCase> run_cases(StepMachine& machine, std::vector<ProfileCase> all,
-                                   const MonotonicClock& clock, Nanos deadline) {
+Result<std::vector<ProfileCase>> run_cases(StepMachine& machine, std::vector<ProfileCase> all,
+                                           const MonotonicClock& clock, Nanos deadline) {
   const auto size = [](const ProfileCase& c) {
     const StepWork& w = c.shown.work;
     return w.prefill_rows + w.decode_rows + 1e-3 * (w.prefill_pairs + w.decode_context + w.projected_tokens);
@@ -145,7 +141,7 @@ std::vector<ProfileCase> run_cases(StepMachine& machine, std::vector<ProfileCase
                    [&](const ProfileCase& a, const ProfileCase& b) { return size(a) < size(b); });
   if (all.empty()) return all;
   const Nanos whole = deadline - clock.now();
-  machine.run(all.front());  // wakes threads and weights
+  KV_RETURN_IF_ERROR(machine.run(all.front()).status());  // wakes threads and weights
   // Each once. A fit to the smaller ones tells whether there is time for a larger one.
   std::vector<StepObservation> seen;
   CostModel so_far;
@@ -153,8 +149,9 @@ std::vector<ProfileCase> run_cases(StepMachine& machine, std::vector<ProfileCase
   for (ProfileCase& c : all) {
     const Nanos expected = from_seconds(so_far.step_seconds(c.shown.work));
     if (seen.size() >= kStepTerms && (expected > whole / 10 || clock.now() + expected > deadline)) continue;
-    c.shown.seconds.push_back(machine.run(c));
-    seen.push_back({c.shown.work, c.shown.seconds.back()});
+    KV_ASSIGN_OR_RETURN(const double took, machine.run(c));
+    c.shown.seconds.push_back(took);
+    seen.push_back({c.shown.work, took});
     fit_steps(seen, so_far);
     kept.push_back(std::move(c));
   }
@@ -165,7 +162,8 @@ std::vector<ProfileCase> run_cases(StepMachine& machine, std::vector<ProfileCase
       // A short step has more noise, and there is time to repeat it.
       for (int i = 0; i == 0 || (i < kMostRuns && i * expected < kRunsOfAround); ++i) {
         if (clock.now() + from_seconds(expected) > deadline) break;
-        c.shown.seconds.push_back(machine.run(c));
+        KV_ASSIGN_OR_RETURN(const double took, machine.run(c));
+        c.shown.seconds.push_back(took);
         any = true;
       }
     }

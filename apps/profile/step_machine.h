@@ -1,14 +1,12 @@
-// Runs single steps over K, V and X of arbitrary bytes, because the time of a step does not depend on them.
+// Runs made steps over K, V and X of arbitrary bytes, because the time of a step does not depend on them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "apps/profile/measure.h"
-#include "base/units.h"
-#include "exec/cpu/cpu_executor.h"
-#include "runtime/tier_sizes.h"
+#include "contract/executor.h"
 
 namespace kvasir {
 
@@ -26,25 +24,21 @@ struct ProfileCase {
   }
 };
 
-// The cache's geometry with X, if X is smaller than K and V.
-CacheGeometry with_x(CacheGeometry layout, const PackedModel& model, const Decoder::Options& decoder);
-
 class StepMachine {
  public:
-  // Takes at most `most_memory` bytes, and has room for at most 32,768 tokens. kExhausted: there is no
-  // memory.
-  static Result<std::unique_ptr<StepMachine>> make(const RuntimeOptions& options, const PackedModel& model,
-                                                   const CacheGeometry& geometry,
-                                                   const Decoder::Options& decoder, uint64_t most_memory,
-                                                   const MonotonicClock& clock);
+  // Of a device tier that it can use: 32,768 tokens.
+  static uint64_t most_bytes(const CacheGeometry& geometry);
+  // In the subject's device tier, which no other machine uses. kExhausted: there is no memory.
+  static Result<std::unique_ptr<StepMachine>> make(const Subject& subject, const MonotonicClock& clock);
 
   uint32_t blocks() const { return blocks_; }
-  // Returns the executor's seconds, and sets the case's load. REQUIRES: c.blocks() <= blocks()
-  double run(ProfileCase& c);
+  // Returns the executor's seconds, and sets the case's load; of an executor that has two steps in flight,
+  // those of a step that was submitted while one like it ran. An error is the step's. REQUIRES: c.blocks() <=
+  // blocks()
+  Result<double> run(ProfileCase& c);
 
  private:
-  StepMachine(const RuntimeOptions& options, const PackedModel& model, CacheGeometry geometry,
-              const Decoder::Options& decoder, Arena memory, uint32_t blocks, const MonotonicClock& clock);
+  StepMachine(const Subject& subject, uint32_t blocks, std::unique_ptr<Executor> executor);
 
   Step make_step(const ProfileCase& c);
   uint32_t add(Step& step, uint32_t seq, Interval tokens, uint32_t& block, uint32_t x_blocks);
@@ -53,15 +47,14 @@ class StepMachine {
 
   const CacheGeometry geometry_;
   const uint32_t blocks_;
-  Arena memory_;
   const uint64_t vocab_;
-  CpuExecutor executor_;
+  const std::unique_ptr<Executor> executor_;
   uint64_t steps_ = 0;
 };
 
 // Runs each case once, the small ones first, and leaves out those that are expected to take more than a tenth
 // of the time. Then runs all in turns until `deadline` of the clock, short steps several times each.
-std::vector<ProfileCase> run_cases(StepMachine& machine, std::vector<ProfileCase> all,
-                                   const MonotonicClock& clock, Nanos deadline);
+Result<std::vector<ProfileCase>> run_cases(StepMachine& machine, std::vector<ProfileCase> all,
+                                           const MonotonicClock& clock, Nanos deadline);
 
 }  // namespace kvasir

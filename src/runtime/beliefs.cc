@@ -108,18 +108,16 @@ Result<CostModel> costs_to_begin_with(const BeliefOptions& options, const CostFi
                   loaded.status().message());
       return CostModel{};
     }
-    log_info("no cost profile: costs are learnt from real steps{}",
-             here.is_profiled ? "; run `kvasir profile` with these flags" : "");
+    log_info("no cost profile: costs are learnt from real steps; run `kvasir profile` with these flags");
     return CostModel{};
   }
   // Steps take a hundred times as long on the one as on the other, and plans would be made by that.
   if (named && device_of(loaded->fingerprint) != device_of(here.text)) {
     return error(
-        ErrorCode::kInvalidArgument, "--cost-profile {}: it was measured on another kind of device: {}; {}",
-        path, loaded->fingerprint.substr(0, loaded->fingerprint.find(" layers=")),
-        here.is_profiled ? "run `kvasir profile` with these flags, and name what it writes"
-                         : "leave it out: on a GPU costs are learnt from real steps, and `kvasir profile` "
-                           "measures a CPU");
+        ErrorCode::kInvalidArgument,
+        "--cost-profile {}: it was measured on another kind of device: {}; run `kvasir profile` with "
+        "these flags, and name what it writes",
+        path, loaded->fingerprint.substr(0, loaded->fingerprint.find(" layers=")));
   }
   if (loaded->fingerprint != here.text) {
     log_warning("cost profile {}: of another machine, model or setting; real steps will mend it", path);

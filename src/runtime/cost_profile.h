@@ -17,7 +17,6 @@ namespace kvasir {
 // All that costs depend on, as text, such as "cpu=... threads=2 ...": equal fingerprints have equal costs.
 struct CostFingerprint {
   std::string text;
-  bool is_profiled = true;   // `kvasir profile` can measure them
   std::string name() const;  // 16 hexadecimal digits of it, for a file's name
 };
 // place: what computes, as cpu_cost_place() says of a CPU.

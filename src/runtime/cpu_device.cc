@@ -51,7 +51,6 @@ class CpuDevice final : public ServingDevice {
   }
 
   std::string cost_place(const RuntimeOptions& options) const override { return cpu_cost_place(options); }
-  bool is_profiled() const override { return true; }
 
   std::string kernels_text(const RuntimeOptions& options) const override {
     return fmt::format("{} kernels{}, {}{}", ops::isa_name(ops::detect_isa()),

@@ -53,7 +53,6 @@ class GpuDevice final : public ServingDevice {
   std::string cost_place(const RuntimeOptions&) const override {
     return fmt::format("gpu='{}'", gpu_->name());
   }
-  bool is_profiled() const override { return false; }
 
   std::string kernels_text(const RuntimeOptions&) const override {
     return fmt::format("on the GPU {}", gpu_->name());

@@ -39,9 +39,6 @@ int available_cores() {
   return cores;
 }
 
-// Between a GPU and its host: smaller copies are slower (docs/gpu.md).
-constexpr uint64_t kMoverUnitBytes = 2 * kMiB;
-
 // Describes the link between device and host for people; empty if there is no host tier.
 std::string link_report(const RuntimeOptions& options) {
   if (options.kv_offloading_bytes == 0) return "";
@@ -169,20 +166,11 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
 // Makes the link between the tiers and to borrowed memory.
 Status LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
   if (cache.host_bytes + cache.disk_bytes + cache.peers_bytes() == 0) return {};
-  MemoryLinkOptions link;
-  link.memory[static_cast<size_t>(Tier::kDevice)] = device_->device_tier();
-  link.memory[static_cast<size_t>(Tier::kHost)] = device_->host_tier();
-  link.mover = device_->mover();
-  if (link.mover != nullptr) {
-    link.unit_bytes = kMoverUnitBytes;
-    link.duplex = true;
-  }
+  MemoryLinkOptions link = link_options(options, *device_);
   link.disk = disk_.get();
   if (disk_) {
     KV_ASSIGN_OR_RETURN(link.disk_buffers, device_->disk_buffers(disk_->buffer_bytes()));
   }
-  link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
-  link.cpus = cpu_shares(options).others;
   if (cache.peers_bytes() > 0) {
     link.peers = &joined_.node->memory();
     link.borrowed_begin = cache.peers_begin();
@@ -248,8 +236,8 @@ Status LoadedRuntime::make_beliefs(const RuntimeOptions& options, const std::str
     KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, *tokenizer_, model_id()));
     lengths_file_ = options.beliefs.length_predictor_file;
   }
-  CostFingerprint here = cost_fingerprint(options, file_->spec(), numerics_id, device_->cost_place(options));
-  here.is_profiled = device_->is_profiled();
+  const CostFingerprint here =
+      cost_fingerprint(options, file_->spec(), numerics_id, device_->cost_place(options));
   KV_ASSIGN_OR_RETURN(CostModel costs, costs_to_begin_with(options.beliefs, here));
   costs.expert_share = file_->spec().expert_share();
   costs_ = std::make_unique<CostBeliefs>(CostLearner(costs), CostBeliefs::Learns::kOnThread,

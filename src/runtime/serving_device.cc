@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/units.h"
 #include "exec/gpu/product_check.h"
 #include "runtime/device_limits.h"
 #include "runtime/open_cuda_gpu.h"
@@ -9,6 +10,9 @@
 namespace kvasir {
 
 namespace {
+
+// Between a GPU and its host: smaller copies are slower (docs/gpu.md).
+constexpr uint64_t kMoverUnitBytes = 2 * kMiB;
 
 Status named(const Status& status) {
   return status.ok() ? status : error(status.code(), "--device cuda: {}", status.message());
@@ -35,6 +39,20 @@ Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions&
   }
   KV_RETURN_IF_ERROR(named(checked));
   return make_gpu_device(*std::move(gpu));
+}
+
+MemoryLinkOptions link_options(const RuntimeOptions& options, ServingDevice& device) {
+  MemoryLinkOptions link;
+  link.memory[index_of(Tier::kDevice)] = device.device_tier();
+  link.memory[index_of(Tier::kHost)] = device.host_tier();
+  link.mover = device.mover();
+  if (link.mover != nullptr) {
+    link.unit_bytes = kMoverUnitBytes;
+    link.duplex = true;
+  }
+  link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
+  link.cpus = cpu_shares(options).others;
+  return link;
 }
 
 }  // namespace kvasir

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "cache/tiers/memory_link.h"
 #include "contract/executor.h"
 #include "contract/link.h"
 #include "contract/mover.h"
@@ -21,8 +22,9 @@
 namespace kvasir {
 
 // Functions are called in the order of declaration, each once; those that make texts at any time after
-// make_executor(). Errors are one line that names the flag or the file. The model outlives the device; the
-// device outlives the link and the executor that use it.
+// make_executor(). size() and what follows may be called again when no link and no executor is left. Errors
+// are one line that names the flag or the file. The model outlives the device; the device outlives the link
+// and the executor that use it.
 class ServingDevice {
  public:
   virtual ~ServingDevice() = default;
@@ -56,7 +58,6 @@ class ServingDevice {
 
   // As CostFingerprint has it.
   virtual std::string cost_place(const RuntimeOptions& options) const = 0;
-  virtual bool is_profiled() const = 0;
 
   // For people: "avx2 kernels, 4 threads"; "weights 1 GiB (packed)"; bytes of activations.
   virtual std::string kernels_text(const RuntimeOptions& options) const = 0;
@@ -71,6 +72,9 @@ Status check_build(const RuntimeOptions& options);
 // for a CPU.
 Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions& options,
                                                            const Decoder::Options& decoder);
+
+// Of the link between the device's tiers: all but disk and peers.
+MemoryLinkOptions link_options(const RuntimeOptions& options, ServingDevice& device);
 
 std::unique_ptr<ServingDevice> make_cpu_device(const Decoder::Options& decoder);
 std::unique_ptr<ServingDevice> make_gpu_device(std::unique_ptr<Gpu> gpu);

@@ -184,6 +184,7 @@ class FakeGpu::Stream final : public GpuStream {
       spoil(args);
     };
     const std::lock_guard lock(gpu_.mutex_);
+    if (gpu_.kernels_left_-- == 0) gpu_.lose();
     if (at_hand_) {
       at_hand_->kernels.push_back({{typeid(Args), variant}, run});
     } else {

@@ -39,6 +39,8 @@ class FakeGpu final : public Gpu {
   uint64_t allocations() const { return allocations_; }
   // The device is lost: what is queued never runs, and each stream says so, also those that are made later.
   void lose();
+  // The same when so many kernels more have been launched.
+  void lose_after(uint64_t kernels) { kernels_left_ = kernels; }
   // One of those that there are, in the order in which they were made: the others go on.
   void lose_stream(size_t index);
   // While on, what is queued does not run, and a thread that waits for it waits.
@@ -86,6 +88,7 @@ class FakeGpu final : public Gpu {
   KernelsOnHost kernels_;
   const FakeGpuPace pace_;
   bool is_lost_ = false;
+  uint64_t kernels_left_ = UINT64_MAX;
   bool stands_still_ = false;
   bool hides_memory_ = false;
   bool refuses_graphs_ = false;

@@ -85,7 +85,7 @@ TEST_F(GpuRuntime, ACostProfileOfACpuIsRefused) {
   options_.beliefs.used = true;
   options_.beliefs.cost_profile = file.path();
   EXPECT_THAT(refusal(),
-              HasSubstr("cpu='Zen 5' threads=2 isa=avx512; leave it out: on a GPU costs are learnt"));
+              HasSubstr("cpu='Zen 5' threads=2 isa=avx512; run `kvasir profile` with these flags"));
   profile.fingerprint = "gpu='NVIDIA H100' layers=2 dim=64";
   ASSERT_TRUE(save_profile(profile, file.path()).ok());
   EXPECT_TRUE(load()) << "of another GPU: real steps mend it";
