@@ -88,7 +88,7 @@ def links(facts):
     rest = [f for f in found if "what" in f] + [f for f in facts if f.get("part") == "gates" and "what" in f]
     table("Events, pinning, marks and gates", ("", "us", "GB/s", ""),
           [(f["what"], number(f.get("us"), 2), number(f.get("gb_s"), 2),
-            {True: "permitted", False: "not permitted"}.get(f.get("permitted"), f.get("error", ""))) for f in rest])
+            {True: "permitted", False: "not permitted"}.get(f.get("permitted"), f.get("room", f.get("error", "")))) for f in rest])
 
 
 def products(facts):

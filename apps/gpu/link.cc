@@ -224,6 +224,37 @@ double round_trip_us(const Words& words, uint32_t count, const std::function<voi
   return median(times);
 }
 
+// A thread that queues more than there is room for waits until the device goes on, and so for ever if it is
+// the one that opens the gate. How many kernels there is room for.
+void room_behind_a_gate(const Words& words, const Stream& stream, Report& report) {
+  constexpr int kMost = 8192;
+  constexpr auto kStandsStill = std::chrono::milliseconds(500);
+  std::atomic<int> queued{0};
+  int room = 0;
+  std::thread opener([&] {
+    int before = -1;
+    for (room = 0; room != before; room = queued) {
+      before = room;
+      std::this_thread::sleep_for(kStandsStill);
+    }
+    *words.gate = 1;
+  });
+  cudaError_t error = cudaSuccess;
+  while (queued < kMost && error == cudaSuccess) {
+    error = cuda::do_nothing(stream.get());
+    ++queued;
+  }
+  opener.join();
+  must(error, "empty kernel");
+  stream.wait();
+  report.add(
+      {{"part", "gates"},
+       {"what", "kernels that can be queued behind a closed gate"},
+       {"room", room},
+       {"most", kMost}},
+      text_of("%s%d kernels can be queued behind a closed gate", room == kMost ? "at least " : "", room));
+}
+
 void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
   const cuda::MemoryOperations operations;
   if (operations.write == nullptr || operations.wait == nullptr) {
@@ -279,6 +310,11 @@ void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
       stream);
   report.add({{"part", "gates"}, {"what", "round trip with an empty kernel"}, {"us", with_kernel}},
              text_of("the same with an empty kernel behind each gate: %.2f us", with_kernel));
+  *words.gate = 0;
+  if (operations.wait(stream.get(), address(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) {
+    throw std::runtime_error("stream memory operation failed");
+  }
+  room_behind_a_gate(words, stream, report);
 }
 
 void gates_by_kernel(const Words& words, const Stream& stream, Report& report) {

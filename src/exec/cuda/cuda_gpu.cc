@@ -93,8 +93,9 @@ class CudaStream final : public GpuStream {
     if (enter()) must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "a graph's begin");
   }
   bool end_graph() override {
-    if (!enter()) return true;
+    (void)enter();
     cudaGraph_t kernels = nullptr;
+    // After a failure, too: a thread that captures may not free memory.
     must(cudaStreamEndCapture(stream_, &kernels), "a graph's end");
     const bool fits = status_.ok() && take_arguments(graphs_[at_hand_], kernels);
     if (kernels != nullptr) cudaGraphDestroy(kernels);
