@@ -116,6 +116,7 @@ enum class Mutant {
   kEarlyStepUnknown,   // a GPU computes what the step before deferred, in a step that was submitted early
   kStepUnsettled,      // a GPU's layers wait for transfers before the end of the step before has started them
   kStepLetGo,          // a GPU's thread lets go of a step's block tables, which the cache may then change
+  kStreamOverfull,     // steps are queued behind closed gates as if a GPU's stream had room for any number
   kGraphKept,          // a graph runs with the arguments of the step that it was made for
   kGraphShared,        // a GPU's graph is changed while it is still queued for the step before
   kGraphWithoutGates,  // layers that wait for transfers are queued as a graph, which has no gates

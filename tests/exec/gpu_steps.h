@@ -22,9 +22,8 @@ class GpuSteps {
   static constexpr uint32_t kMostPositions = 512;
 
   explicit GpuSteps(FakeGpuPace pace = FakeGpuPace::kLate, GpuPilot pilot = GpuPilot::kThread,
-                    Link* link = nullptr, bool graphs = false)
-      : file_(ModelFile::from_bytes(make_tiny_llama(tiny_gqa(), ops::WeightType::kBf16, /*seed=*/11),
-                                    "tiny.gguf")
+                    Link* link = nullptr, bool graphs = false, const TinyLlamaShape& shape = tiny_gqa())
+      : file_(ModelFile::from_bytes(make_tiny_llama(shape, ops::WeightType::kBf16, /*seed=*/11), "tiny.gguf")
                   .value()),
         gpu_(pace) {
     uploaded_ = UploadedModel::make(*file_, kMostPositions, gpu_).value();

@@ -107,6 +107,28 @@ TEST(GpuTiers, WorkRunsAtRandomMoments) {
   torture(torture_gqa(), FakeGpuPace::kRandom);
 }
 
+// More layers than a stream has room for.
+TEST(GpuTiers, DeepModels) {
+  TinyLlamaShape shape = torture_mha();
+  shape.layers = 72;
+  shape.dim = shape.head_dim = shape.ffn = 32;
+  shape.heads = shape.kv_heads = 1;
+  shape.vocab = 300;
+  const TierTorture tiers(shape, ops::WeightType::kBf16, ops::KvType::kBf16, 5, 50, FakeGpuPace::kRandom);
+  Sums sums;
+  for (uint64_t way = 0; way < 4; ++way) {
+    RigOptions options = tiers.tiers(1);
+    choose_link(way, options);
+    options.gpu_depth = 2 - static_cast<int>(way % 2);
+    const TierTortureOutcome out = tiers.torture(options);
+    EXPECT_EQ(out.wrong, 0U) << way;
+    sums.add(options, out.run);
+  }
+  sums.print();
+  EXPECT_GT(sums.staged, 0U);
+  EXPECT_GT(sums.queued_early, 0U);
+}
+
 // A policy that moves layers, and one that recomputes and stages parts of histories.
 TEST(GpuTiers, LayersAreOffloaded) {
   const TierTorture tiers(torture_mha(), ops::WeightType::kF32, ops::KvType::kBf16, 16, 50,

@@ -18,7 +18,7 @@
 
 namespace kvasir::test {
 
-class FakeGpu::Stream final : public GpuStream {
+class FakeGpu::Stream final : public EachKernel<Stream, GpuStream> {
  public:
   explicit Stream(FakeGpu& gpu) : gpu_(gpu) {
     gpu_.streams_.push_back(this);
@@ -30,23 +30,17 @@ class FakeGpu::Stream final : public GpuStream {
     std::erase(gpu_.streams_, this);
   }
 
-  void launch(const ops::gpu::EmbedArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
+  template <typename Args>
+  void add(const Args& args) {
+    add_kernel(args);
+  }
   // A device has other ones for more rows.
-  void launch(const ops::gpu::GemmArgs& args) override {
+  void add(const ops::gpu::GemmArgs& args) {
     add_kernel(args, static_cast<uint32_t>(std::bit_width(static_cast<uint32_t>(args.rows - 1) / 8)));
   }
-  void launch(const ops::gpu::FinishQkvArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::CopyXArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::FinishKvArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::LeafArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::MergeArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::ActivateArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::AddBranchArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::DrawArgs& args) override { add_kernel(args); }
 
   void copy(std::span<const GpuCopy> copies) override {
-    add([this, batch = std::vector<GpuCopy>(copies.begin(), copies.end())] {
+    add_work([this, batch = std::vector<GpuCopy>(copies.begin(), copies.end())] {
       for (const GpuCopy& c : batch) {
         std::memcpy(gpu_.memory_.at(static_cast<std::byte*>(c.to), c.bytes),
                     gpu_.memory_.at(static_cast<const std::byte*>(c.from), c.bytes), c.bytes);
@@ -58,7 +52,7 @@ class FakeGpu::Stream final : public GpuStream {
   void mark(uint32_t* word, uint32_t value) override {
     const std::lock_guard lock(gpu_.mutex_);
     ++gpu_.marks_;
-    add([this, word, value] {
+    add_work([this, word, value] {
       *gpu_.memory_.at(word, 1) = value;
       return true;
     });
@@ -67,7 +61,7 @@ class FakeGpu::Stream final : public GpuStream {
     const std::lock_guard lock(gpu_.mutex_);
     ++gpu_.gates_;
     if (status_.ok()) gates_.emplace_back(word, value);
-    add([this, word, value] {
+    add_work([this, word, value] {
       if (!has_reached(*gpu_.memory_.at(word, 1), value)) return false;
       gates_.pop_front();
       return true;
@@ -100,6 +94,7 @@ class FakeGpu::Stream final : public GpuStream {
     } else if (!mutant(Mutant::kGraphKept)) {
       graph->kernels = recorded.kernels;
     }
+    if (!has_room_for(graph->kernels.size())) return true;
     ++gpu_.graphs_;
     for (size_t i = 0; i < graph->kernels.size(); ++i) {
       ++graph->queued;
@@ -168,10 +163,19 @@ class FakeGpu::Stream final : public GpuStream {
     std::vector<Kernel> kernels{};
   };
 
-  void add(Work work) {
+  // A device lets the thread that queues wait here until it has gone on.
+  bool has_room_for(size_t entries) {
+    while (queue_.size() + entries > kFakeStreamRoom && !gpu_.stands_still_ && run_one()) {
+    }
+    if (status_.ok() && queue_.size() + entries > kFakeStreamRoom && !gpu_.stands_still_) {
+      status_ = error(ErrorCode::kIo, "the GPU failed: a stream is full behind a closed gate");
+    }
+    return status_.ok();
+  }
+  void add_work(Work work) {
     const std::lock_guard lock(gpu_.mutex_);
     KV_CHECK(!at_hand_, "a graph has kernels alone");
-    if (!status_.ok()) return;
+    if (!has_room_for(1)) return;
     queue_.push_back(std::move(work));
     go_on();
   }
@@ -188,7 +192,7 @@ class FakeGpu::Stream final : public GpuStream {
     if (at_hand_) {
       at_hand_->kernels.push_back({{typeid(Args), variant}, run});
     } else {
-      add([run] {
+      add_work([run] {
         run();
         return true;
       });

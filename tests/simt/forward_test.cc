@@ -26,19 +26,12 @@ constexpr int kDecoded = 3;
 constexpr int kMostRows = 8;
 constexpr uint32_t kMostPositions = 512;
 
-class MachineQueue final : public KernelQueue {
+class MachineQueue final : public EachKernel<MachineQueue> {
  public:
-  void launch(const ops::gpu::EmbedArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::NormRowsArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::GemmArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::FinishQkvArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::CopyXArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::FinishKvArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::LeafArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::MergeArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::ActivateArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::AddBranchArgs& args) override { run(args, ++seed_); }
-  void launch(const ops::gpu::DrawArgs& args) override { run(args, ++seed_); }
+  template <typename Args>
+  void add(const Args& args) {
+    run(args, ++seed_);
+  }
 
  private:
   uint64_t seed_ = 0;

@@ -26,7 +26,7 @@ std::string words_of(cudaError_t code) {
   return std::string(cudaGetErrorName(code)) + " (" + cudaGetErrorString(code) + ")";
 }
 
-class CudaStream final : public GpuStream {
+class CudaStream final : public EachKernel<CudaStream, GpuStream> {
  public:
   CudaStream(int device, int multiprocessors, const MemoryOperations& operations)
       : device_(device), multiprocessors_(multiprocessors), operations_(operations) {
@@ -43,19 +43,16 @@ class CudaStream final : public GpuStream {
   CudaStream& operator=(const CudaStream&) = delete;
   const Status& status() const { return status_; }
 
-  void launch(const ops::gpu::EmbedArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::NormRowsArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::GemmArgs& args) override {
+  void add(const ops::gpu::GemmArgs& args) {
     if (enter()) must(gemm(args, multiprocessors_, /*overlaps=*/true, stream_), "a product");
   }
-  void launch(const ops::gpu::FinishQkvArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::CopyXArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::FinishKvArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::LeafArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::MergeArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::ActivateArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::AddBranchArgs& args) override { launch_kernel(args); }
-  void launch(const ops::gpu::DrawArgs& args) override { launch_kernel(args); }
+  template <typename Args>
+  void add(const Args& args) {
+    if (!enter()) return;
+    const char* const wrong = cuda::launch(args, stream_);
+    if (wrong != nullptr)
+      status_ = error(ErrorCode::kIo, "the GPU failed: a kernel: {}; restart the server", wrong);
+  }
 
   void copy(std::span<const GpuCopy> copies) override {
     if (!enter() || copies.empty()) return;
@@ -166,13 +163,6 @@ class CudaStream final : public GpuStream {
     must(cudaGraphExecDestroy(graph), "giving up a graph");
     graph = nullptr;
     return false;
-  }
-  template <typename Args>
-  void launch_kernel(const Args& args) {
-    if (!enter()) return;
-    const char* const wrong = cuda::launch(args, stream_);
-    if (wrong != nullptr)
-      status_ = error(ErrorCode::kIo, "the GPU failed: a kernel: {}; restart the server", wrong);
   }
 
   const int device_;

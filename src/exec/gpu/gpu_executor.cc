@@ -17,30 +17,47 @@ using Kind = GpuFlight::Moment::Kind;
 
 }  // namespace
 
-// Queues marks and gates among the kernels of a step.
+// Queues a step's kernels, and marks and gates among them.
 class GpuExecutor::Points final : public PassPoints {
  public:
   Points(GpuExecutor& executor, GpuFlight& flight) : executor_(executor), flight_(flight) {}
 
   void before_write(uint32_t layer) override {
-    if (flight_.step->waits_before(layer).empty()) return;
+    if (!has_gate(*flight_.step, layer)) return;
     GpuExecutor& e = executor_;
-    flight_.last_gate = ++e.gates_;
-    e.stream_->gate(e.gate_word(), e.gates_);
-    flight_.moments.push_back({Kind::kGate, layer, e.gates_});
+    e.queue_gate(flight_);
+    flight_.moments.push_back({Kind::kGate, layer, e.gates_, e.entries_ - 1});
     e.queue_slices(flight_);
   }
   void written(uint32_t layer) override { mark(layer_written(layer)); }
   void attended(uint32_t layer) override { mark(layer_attended(layer)); }
 
- private:
-  void mark(StepPoint point) {
-    const Step& step = *flight_.step;
-    if (step.transfers_until(point) == step.transfers_until(point - 1)) return;
-    executor_.stream_->mark(executor_.mark_word(), ++executor_.marks_);
-    flight_.moments.push_back({Kind::kMark, point, executor_.marks_});
+  static bool has_gate(const Step& step, uint32_t layer) { return !step.waits_before(layer).empty(); }
+  static bool has_mark(const Step& step, StepPoint point) {
+    return step.transfers_until(point) != step.transfers_until(point - 1);
   }
 
+ private:
+  void mark(StepPoint point) {
+    if (!has_mark(*flight_.step, point)) return;
+    executor_.queue_mark(flight_);
+    flight_.moments.push_back({Kind::kMark, point, executor_.marks_, executor_.entries_ - 1});
+  }
+
+  GpuExecutor& executor_;
+  GpuFlight& flight_;
+};
+
+class GpuExecutor::Entries final : public EachKernel<Entries> {
+ public:
+  Entries(GpuExecutor& executor, GpuFlight& flight) : executor_(executor), flight_(flight) {}
+  template <typename Args>
+  void add(const Args& args) {
+    executor_.make_way(flight_);
+    executor_.stream_->launch(args);
+  }
+
+ private:
   GpuExecutor& executor_;
   GpuFlight& flight_;
 };
@@ -198,6 +215,7 @@ void GpuExecutor::count_from(uint32_t value) {
 // ---------------------------------------------------------------- queueing
 
 Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
+  f.lacks_room = false;
   const bool is_behind = before != nullptr && before->step != nullptr;
   f.image.lay_out(*f.step, geometry_, before != nullptr ? &before->image : nullptr);
   tables_.sweep();
@@ -210,6 +228,13 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   const bool has_graph = !graph || stream_->has_graph(*graph);
   if (is_behind && (!before->is_complete || !has_room || !has_graph)) return {};
   KV_RETURN_IF_ERROR(make_room(f, room));
+  f.entries = count_entries(f);
+  if (is_behind && !fits_behind(f, *before)) {
+    f.lacks_room = true;
+    return {};
+  }
+  const bool is_long = !is_behind && f.entries > kMostBehindAGate && !f.step->waits.empty();
+  if (is_long && !is_queueing_long_ && !mutant(Mutant::kStreamOverfull)) return {};
   f.moments.reserve(3 * static_cast<size_t>(model_.spec.layers));
   KV_RETURN_IF_ERROR(upload(f));
   if (is_behind) queue_begin_gate(f);
@@ -218,7 +243,7 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   if (f.image.refers_to_earlier()) {
     const GpuCopy chosen = {before->tokens.data(), before->pinned_tokens.data(),
                             before->image.logit_uses().size() * sizeof(Token)};
-    stream_->copy({&chosen, 1});
+    queue_copies(f, {&chosen, 1});
     step.earlier = before->tokens.data<int32_t>();
   }
   queue_step_layers(f, step, graph);
@@ -231,8 +256,8 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   for (size_t first = 0; first < rows; first += kLogitRows) {
     at += queue_tokens(f, first, std::min(kLogitRows, rows - first), at);
   }
-  f.end_mark = ++marks_;
-  stream_->mark(mark_word(), f.end_mark);
+  queue_mark(f);
+  f.end_mark = marks_;
   f.is_complete = true;
   queued_early_ += is_behind ? 1 : 0;
   return {};
@@ -256,10 +281,11 @@ std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
 }
 
 void GpuExecutor::queue_step_layers(GpuFlight& f, const GpuStep& step, std::optional<size_t> graph) {
+  Entries kernels(*this, f);
   if (graph) {
     const bool makes_it = !stream_->has_graph(*graph);
     stream_->begin_graph(*graph);
-    queue_layers(model_, step, scratch_here(), *stream_, nullptr);
+    queue_layers(model_, step, scratch_here(), kernels, nullptr);
     if (stream_->end_graph()) {
       ++graphs_queued_;
       graphs_made_ += makes_it ? 1 : 0;
@@ -270,7 +296,63 @@ void GpuExecutor::queue_step_layers(GpuFlight& f, const GpuStep& step, std::opti
     if (makes_it) makes_graphs_ = false;
   }
   Points points(*this, f);
-  queue_layers(model_, step, scratch_here(), *stream_, &points);
+  queue_layers(model_, step, scratch_here(), kernels, &points);
+}
+
+// ---------------------------------------------------------------- entries of the stream
+
+namespace {
+
+class KernelCount final : public EachKernel<KernelCount> {
+ public:
+  template <typename Args>
+  void add(const Args&) {
+    ++count;
+  }
+  uint64_t count = 0;
+};
+
+}  // namespace
+
+uint64_t GpuExecutor::count_entries(const GpuFlight& f) const {
+  constexpr uint64_t kBesides = 8;  // images, gate and slices of the beginning; hidden rows; the last mark
+  constexpr uint64_t kOfSomeTokens = 4;  // kernels and copies of kLogitRows of them
+  KernelCount kernels;
+  queue_layers(model_, f.image.step_at(f.image_here.data()), scratch_here(), kernels, nullptr);
+  uint64_t points = 0;
+  for (uint32_t layer = 0; layer < static_cast<uint32_t>(model_.spec.layers); ++layer) {
+    points += Points::has_gate(*f.step, layer) ? 2 : 0;
+    points += Points::has_mark(*f.step, layer_written(layer)) ? 1 : 0;
+    points += Points::has_mark(*f.step, layer_attended(layer)) ? 1 : 0;
+  }
+  const uint64_t tokens = (f.image.logit_uses().size() + kLogitRows - 1) / kLogitRows;
+  return kernels.count + points + kOfSomeTokens * tokens + kBesides;
+}
+
+uint64_t GpuExecutor::behind_gates(const GpuFlight& f) const {
+  const auto next = std::find_if(f.moments.begin() + static_cast<ptrdiff_t>(f.passed), f.moments.end(),
+                                 [](const GpuFlight::Moment& m) { return m.kind == Kind::kGate; });
+  return next == f.moments.end() ? 0 : entries_ - next->entry;
+}
+
+bool GpuExecutor::fits_behind(const GpuFlight& f, const GpuFlight& before) const {
+  return mutant(Mutant::kStreamOverfull) || behind_gates(before) + f.entries <= kMostBehindAGate;
+}
+
+void GpuExecutor::queue_mark(GpuFlight& f) {
+  make_way(f);
+  stream_->mark(mark_word(), ++marks_);
+}
+
+void GpuExecutor::queue_gate(GpuFlight& f) {
+  make_way(f);
+  f.last_gate = ++gates_;
+  stream_->gate(gate_word(), gates_);
+}
+
+void GpuExecutor::queue_copies(GpuFlight& f, std::span<const GpuCopy> copies) {
+  make_way(f);
+  stream_->copy(copies);
 }
 
 GpuScratch GpuExecutor::scratch_here() const {
@@ -297,35 +379,37 @@ Status GpuExecutor::upload(GpuFlight& f) {
     if (!mutant(Mutant::kPinnedReused)) to += copy.bytes;
   }
   copies_.push_back({f.image_here.data(), f.pinned_image.data(), f.image.bytes()});
-  stream_->copy(copies_);
+  queue_copies(f, copies_);
   return {};
 }
 
 void GpuExecutor::queue_begin_gate(GpuFlight& f) {
-  f.begin_gate = f.last_gate = ++gates_;
-  stream_->gate(gate_word(), gates_);
+  queue_gate(f);
+  f.begin_gate = gates_;
   queue_slices(f);
 }
 
 // Which slices have left the step, as it is known when the stream comes here.
 void GpuExecutor::queue_slices(GpuFlight& f) {
   const GpuCopy flags = {f.image_here.data(), f.pinned_image.data(), f.image.slices().size()};
-  stream_->copy({&flags, 1});
+  queue_copies(f, {&flags, 1});
 }
 
 void GpuExecutor::queue_hidden_rows(GpuFlight& f) {
   const size_t count = f.image.hidden_uses().size();
   if (count == 0) return;
+  Entries kernels(*this, f);
   queue_hidden(model_, f.image.hidden_at(f.image_here.data()), static_cast<int32_t>(count), scratch_here(),
-               f.hidden.data<float>(), *stream_);
+               f.hidden.data<float>(), kernels);
   const GpuCopy copy = {f.pinned_hidden.data(), f.hidden.data(),
                         count * static_cast<size_t>(model_.spec.dim) * sizeof(float)};
-  stream_->copy({&copy, 1});
+  queue_copies(f, {&copy, 1});
 }
 
 size_t GpuExecutor::queue_tokens(GpuFlight& f, size_t first, size_t count, size_t at) {
+  Entries kernels(*this, f);
   queue_logits(model_, f.image.logits_at(f.image_here.data(), first, count, f.tokens.data<int32_t>()),
-               scratch_here(), *stream_);
+               scratch_here(), kernels);
   const auto vocabulary = static_cast<size_t>(model_.spec.vocab_size);
   copies_.clear();
   copies_.push_back(
@@ -335,7 +419,7 @@ size_t GpuExecutor::queue_tokens(GpuFlight& f, size_t first, size_t count, size_
     copies_.push_back({f.pinned_logits.data<float>() + at++ * vocabulary,
                        logits_.data<float>() + i * vocabulary, vocabulary * sizeof(float)});
   }
-  stream_->copy(copies_);
+  queue_copies(f, copies_);
   return copies_.size() - 1;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,10 @@ struct GpuExecutorOptions {
 // the device waits at a *gate*, and where transfers start, it sets a *mark*. The pilot sees the marks, starts
 // what is due, waits for what the next layer needs and opens its gate. A gate is opened only when every
 // moment before it has been seen, since a link calls a transfer that has not been started done.
+//
+// A stream has no room for a long step behind a closed gate (kMostBehindAGate). Such a step is queued while
+// the pilot goes along with it: it passes the step's moments where there is no room for the next entry. A
+// second step is queued behind the first when there is room for all of it.
 //
 // A second step is queued behind the first one as soon as it is submitted, at a gate that opens when the
 // first has ended: then the transfers of the second begin, and what the first has deferred is left out of it.
@@ -116,6 +121,7 @@ class GpuExecutor final : public Executor {
 
  private:
   class Points;
+  class Entries;
   static constexpr size_t kFlights = 2;
   // Rows whose logits are made at once.
   static constexpr size_t kLogitRows = 32;
@@ -135,8 +141,20 @@ class GpuExecutor final : public Executor {
   GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry, std::byte* device_memory,
               const Clock& clock, Link* link, GpuExecutorOptions options, std::unique_ptr<GpuStream> stream);
   GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
-  // --- Queueing. before: the step that runs before it, in flight or just ended; null: there is none.
+  // --- Queueing.
+  // before: the step that runs before it, in flight or just ended; null: there is none. A long step is left
+  // for queue_long(), and one that needs more than there is behind the step before for its end.
   Status queue(GpuFlight& f, GpuFlight* before);
+  // About so many entries of the stream are the step's.
+  uint64_t count_entries(const GpuFlight& f) const;
+  // Entries behind the first of the step's gates that is closed.
+  uint64_t behind_gates(const GpuFlight& f) const;
+  bool fits_behind(const GpuFlight& f, const GpuFlight& before) const;
+  // Before each entry of the step (gpu_pilot.cc).
+  void make_way(GpuFlight& f);
+  void queue_mark(GpuFlight& f);
+  void queue_gate(GpuFlight& f);
+  void queue_copies(GpuFlight& f, std::span<const GpuCopy> copies);
   std::array<Room, 6> shared_room(int64_t rows, int64_t records);
   // All that the step needs, but for places of tables; new_tables: bytes of those that will be uploaded.
   std::array<Room, 13> room_for(GpuFlight& f, uint64_t new_tables);
@@ -169,9 +187,13 @@ class GpuExecutor final : public Executor {
   // What the step before has sampled, where the step's tokens and history name it.
   void resolve_references(GpuFlight& f, const GpuFlight& before);
   Status run(GpuFlight& f);
+  // While it waits for a mark, a step that comes is taken up, but not while one is being queued.
   Status pass_next(GpuFlight& f);
-  // Takes up a step that comes meanwhile.
   Status wait_for(uint32_t mark);
+  // The oldest, which has begun. REQUIRES: all steps before are settled.
+  Status queue_long();
+  // The second, behind the first.
+  void queue_second();
   void open_gates(const GpuFlight& f);
 
   // --- Results (gpu_results.cc).
@@ -197,6 +219,9 @@ class GpuExecutor final : public Executor {
   GpuBuffer words_;  // pinned: the marks' and the gates'
   GpuBuffer x_, operand_, product_, q_, partials_, logits_;
   uint32_t marks_ = 0, gates_ = 0;  // values that were given out
+  uint64_t entries_ = 0;            // that were queued
+  bool is_queueing_long_ = false;
+  const std::atomic<bool> never_{false};
   std::array<GpuFlight, kFlights> flights_;
   int first_ = 0;    // of the oldest
   int at_hand_ = 0;  // that have not ended

@@ -18,6 +18,7 @@ struct GpuFlight {
     enum class Kind : uint8_t { kMark, kGate } kind;
     uint32_t at;     // the point, or the layer
     uint32_t value;  // of the word
+    uint64_t entry;  // of the stream: as many were queued before
   };
 
   GpuFlight(Gpu& gpu, const GpuModel& model)
@@ -39,7 +40,8 @@ struct GpuFlight {
     result.id = step->id;
     moments.clear();
     passed = 0;
-    begun = is_queued = is_complete = false;
+    begun = is_queued = is_complete = lacks_room = false;
+    entries = 0;
     begin_gate.reset();
     last_gate.reset();
     end_mark = 0;
@@ -60,6 +62,8 @@ struct GpuFlight {
   bool begun = false;        // its transfers are StepTransfers' own
   bool is_queued = false;    // its layers are
   bool is_complete = false;  // its tokens are, too, so that another step can be queued behind it
+  uint64_t entries = 0;      // about so many it is; 0: they have not been counted
+  bool lacks_room = false;   // for these, in the stream behind the step before
   std::optional<uint32_t> begin_gate;
   std::optional<uint32_t> last_gate;
   uint32_t end_mark = 0;

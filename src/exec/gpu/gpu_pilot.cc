@@ -60,13 +60,36 @@ void GpuExecutor::fly() {
 }
 
 void GpuExecutor::take_up() {
+  // A long step may refer to the one before it, whose place the next one takes.
+  if (at_hand_ == 1 && flight(0).begun && flight(0).status.ok() && !flight(0).is_queued) {
+    flight(0).status = queue_long();
+  }
   GpuFlight& f = flight(at_hand_++);
   f.reset(mail_.open());
   if (at_hand_ == 1) return try_to_begin(f);
+  queue_second();
+}
+
+void GpuExecutor::queue_second() {
+  GpuFlight& f = flight(1);
   // Behind one that has failed nothing is queued.
   if (!flight(0).status.ok()) return;
   f.status = guarded([&] { return queue(f, &flight(0)); });
   if (!f.status.ok()) tables_.forget_all();  // some may not have been uploaded
+}
+
+Status GpuExecutor::queue_long() {
+  GpuFlight& f = flight(0);
+  is_queueing_long_ = true;
+  const Status status = guarded([&] { return queue(f, f.letter->is_early ? &flight(1) : nullptr); });
+  is_queueing_long_ = false;
+  if (!status.ok()) tables_.forget_all();
+  return status.ok() ? f.status : status;
+}
+
+void GpuExecutor::make_way(GpuFlight& f) {
+  while (is_queueing_long_ && f.status.ok() && behind_gates(f) >= kMostBehindAGate) f.status = pass_next(f);
+  ++entries_;
 }
 
 void GpuExecutor::complete_oldest() {
@@ -160,7 +183,11 @@ void GpuExecutor::resolve_references(GpuFlight& f, const GpuFlight& before) {
 
 Status GpuExecutor::run(GpuFlight& f) {
   KV_RETURN_IF_ERROR(failure_.status());
-  while (f.passed < f.moments.size()) KV_RETURN_IF_ERROR(pass_next(f));
+  if (!f.is_queued) KV_RETURN_IF_ERROR(queue_long());
+  while (f.passed < f.moments.size()) {
+    KV_RETURN_IF_ERROR(pass_next(f));
+    if (at_hand_ > 1 && flight(1).lacks_room && fits_behind(flight(1), f)) queue_second();
+  }
   return take_tokens(f);
 }
 
@@ -178,9 +205,10 @@ Status GpuExecutor::pass_next(GpuFlight& f) {
 }
 
 Status GpuExecutor::wait_for(uint32_t mark) {
+  const std::atomic<bool>& comes = is_queueing_long_ ? never_ : mail_.has_step();
   for (;;) {
-    KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), mark, mail_.has_step()));
-    if (!mail_.has_step()) return {};
+    KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), mark, comes));
+    if (!comes) return {};
     take_up();
   }
 }

@@ -22,4 +22,24 @@ class KernelQueue {
   virtual void launch(const ops::gpu::DrawArgs& args) = 0;
 };
 
+// One that does the same with every kernel: Derived has a function add(args).
+template <typename Derived, typename Base = KernelQueue>
+class EachKernel : public Base {
+ public:
+  void launch(const ops::gpu::EmbedArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::NormRowsArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::GemmArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::FinishQkvArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::CopyXArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::FinishKvArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::LeafArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::MergeArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::ActivateArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::AddBranchArgs& args) override { self().add(args); }
+  void launch(const ops::gpu::DrawArgs& args) override { self().add(args); }
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+};
+
 }  // namespace kvasir

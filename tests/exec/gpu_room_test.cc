@@ -1,0 +1,175 @@
+// A stream has room for so many entries. Deep models whose steps wait for transfers before each layer have
+// more of them than that, and all of them behind gates that the pilot has to open.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutant.h"
+#include "exec/gpu_steps.h"
+#include "fakes/fake_link.h"
+
+namespace kvasir::test {
+namespace {
+
+TinyLlamaShape deep(int32_t layers) {
+  TinyLlamaShape shape = tiny_mha();
+  shape.layers = layers;
+  shape.dim = shape.head_dim = shape.ffn = 32;
+  shape.heads = shape.kv_heads = 1;
+  shape.vocab = 300;
+  return shape;
+}
+
+// What came of steps of one sequence.
+struct Outcome {
+  std::vector<Token> tokens;
+  std::vector<std::vector<float>> logits;
+  std::string failure;
+  uint64_t queued_early = 0;
+  friend bool operator==(const Outcome& a, const Outcome& b) {
+    return a.tokens == b.tokens && a.logits == b.logits && a.failure == b.failure;
+  }
+};
+
+struct Way {
+  FakeGpuPace pace = FakeGpuPace::kLate;
+  GpuPilot pilot = GpuPilot::kThread;
+  int depth = 2;
+  bool transfers = true;
+  bool tapped = true;  // then all logits come to the host
+};
+
+class Deep {
+ public:
+  Deep(int32_t layers, const Way& way)
+      : layers_(static_cast<uint32_t>(layers)),
+        way_(way),
+        steps_(way.pace, way.pilot, &link_, /*graphs=*/false, deep(layers)) {
+    if (!way.tapped) return;
+    steps_.executor_->set_tap([this](SeqId, uint32_t, std::span<const float> row) {
+      outcome_.logits.emplace_back(row.begin(), row.end());
+    });
+  }
+
+  // A prompt, and tokens that follow; of two steps in flight the second refers to the first's.
+  Outcome run() {
+    submit({0, 40});
+    take();
+    for (uint32_t p = 40; p < 48; p += static_cast<uint32_t>(way_.depth)) {
+      submit({p, p + 1});
+      if (way_.depth == 2) submit({p + 1, p + 2}, /*refers=*/true);
+      for (int i = 0; i < way_.depth; ++i) take();
+    }
+    outcome_.failure = steps_.executor_->failure();
+    outcome_.queued_early = steps_.executor_->queued_early();
+    return std::move(outcome_);
+  }
+
+ private:
+  // Each layer waits for what starts when the layer before it has attended, and something starts when it has
+  // written.
+  void submit(Interval tokens, bool refers = false) {
+    Step step = steps_.step(tokens);
+    if (tokens.size() == 1 && !outcome_.tokens.empty()) step.token_ids[0] = outcome_.tokens.back();
+    if (refers) {
+      step.token_ids.back() = -1;
+      step.slices[0].last_token_by_reference = true;
+    }
+    for (uint32_t layer = 0; way_.transfers && layer < layers_; ++layer) {
+      add_transfer(step, layer_written(layer));
+      add_transfer(step, layer_attended(layer));
+      if (layer + 1 < layers_) step.waits.push_back({layer + 1, 0, TransferId{transfers_}});
+    }
+    step.index_by_layer();
+    steps_.executor_->submit(std::move(step));
+  }
+  void add_transfer(Step& step, StepPoint at) {
+    StepTransfer& transfer = step.transfers.emplace_back();
+    transfer.start_at = at;
+    transfer.transfer.id = TransferId{++transfers_};
+  }
+  void take() {
+    const StepResult result = steps_.executor_->wait();
+    steps_.executor_->step_settled();
+    outcome_.tokens.push_back(result.sampled.empty() ? -1 : result.sampled[0].token);
+  }
+
+  const uint32_t layers_;
+  const Way way_;
+  VirtualClock link_clock_;
+  FakeLink link_{link_clock_};
+  GpuSteps steps_;
+  uint64_t transfers_ = 0;
+  Outcome outcome_;
+};
+
+// Two steps of 44 layers do not fit, and one of 72.
+constexpr int32_t kDepths[] = {44, 72};
+
+TEST(GpuRoom, DeepModelsWithTransfersInEachLayerHaveTheSameBits) {
+  for (const int32_t layers : kDepths) {
+    const Outcome wanted = Deep(layers, {.depth = 1, .transfers = false}).run();
+    EXPECT_EQ(wanted.failure, "");
+    ASSERT_EQ(wanted.tokens.size(), 9U);
+    for (const GpuPilot pilot : {GpuPilot::kThread, GpuPilot::kWait}) {
+      for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate, FakeGpuPace::kRandom}) {
+        for (const int depth : {1, 2}) {
+          const Outcome got = Deep(layers, {.pace = pace, .pilot = pilot, .depth = depth}).run();
+          EXPECT_TRUE(got == wanted) << layers << " layers, " << depth << " deep: " << got.failure;
+        }
+      }
+    }
+  }
+}
+
+// Behind the last gates of the first step there is room for it.
+TEST(GpuRoom, TheSecondStepIsQueuedWhenThereIsRoom) {
+  const Outcome got = Deep(44, {.pilot = GpuPilot::kWait}).run();
+  EXPECT_EQ(got.queued_early, 4U);
+  EXPECT_EQ(Deep(72, {.pilot = GpuPilot::kWait}).run().queued_early, 0U) << "it has no room by itself";
+  EXPECT_EQ(Deep(44, {.pilot = GpuPilot::kWait, .depth = 1}).run().queued_early, 0U);
+}
+
+// Without transfers only the second step is behind a gate.
+TEST(GpuRoom, ADeepStepWithoutTransfersIsNotQueuedBehindAnother) {
+  for (const int32_t layers : {72, 110}) {
+    const Outcome wanted = Deep(layers, {.depth = 1, .transfers = false}).run();
+    const Outcome got = Deep(layers, {.pilot = GpuPilot::kWait, .transfers = false}).run();
+    EXPECT_TRUE(got == wanted) << got.failure;
+    EXPECT_EQ(got.queued_early, layers == 72 ? 4U : 0U);
+  }
+}
+
+#if defined(KVASIR_MUTANTS)
+TEST(GpuRoomMutants, AStreamThatIsOverfull) {
+  const ScopedMutant active(Mutant::kStreamOverfull);
+  for (const int32_t layers : kDepths) {
+    for (const int depth : {1, 2}) {
+      const Outcome got = Deep(layers, {.depth = depth}).run();
+      const bool fits = layers == 44 && depth == 1;
+      EXPECT_EQ(got.failure, fits ? "" : "the GPU failed: a stream is full behind a closed gate");
+    }
+  }
+}
+#endif
+
+TEST(GpuRoom, AStreamThatIsFullBehindAClosedGateFails) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  auto* const word = reinterpret_cast<uint32_t*>(gpu.allocate_pinned(sizeof(uint32_t)).value());
+  *word = 0;
+  const auto stream = gpu.make_stream().value();
+  for (size_t i = 0; i < 3 * kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  stream->gate(word, 1);
+  for (size_t i = 1; i < kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  gpu.open_gate(word, 1);
+  ASSERT_TRUE(stream->wait().ok());
+  stream->gate(word, 2);
+  for (size_t i = 0; i < kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  EXPECT_EQ(stream->wait().message(), "the GPU failed: a stream is full behind a closed gate");
+}
+
+}  // namespace
+}  // namespace kvasir::test
