@@ -119,6 +119,7 @@ enum class Mutant {
   kStreamOverfull,     // steps are queued behind closed gates as if a GPU's stream had room for any number
   kGraphKept,          // a graph runs with the arguments of the step that it was made for
   kGraphShared,        // a GPU's graph is changed while it is still queued for the step before
+  kGraphOfOthers,      // steps whose attention has other kernels have the same graph
   kGraphWithoutGates,  // layers that wait for transfers are queued as a graph, which has no gates
 };
 

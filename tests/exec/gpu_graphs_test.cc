@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "base/mutant.h"
 #include "exec/gpu_steps.h"
 #include "fakes/fake_link.h"
 
@@ -55,6 +58,70 @@ TEST(GpuGraphs, EachFlightHasOneForEachProduct) {
     EXPECT_EQ(steps.executor_->graphs_refused(), 0U);
   }
 }
+
+// Rows of one prompt attend by another kernel than as many sequences that decode: here from 9 rows on, where
+// heads have 64 values and two share K and V. Each has a graph of its own, so that none is refused.
+class GpuGraphsOfKernels : public testing::Test {
+ protected:
+  GpuGraphsOfKernels() {
+    TinyLlamaShape shape = tiny_gqa();
+    shape.head_dim = 64;
+    plain_ = std::make_unique<GpuSteps>(FakeGpuPace::kRandom, GpuPilot::kThread, nullptr, false, shape);
+    steps_ = std::make_unique<GpuSteps>(FakeGpuPace::kRandom, GpuPilot::kThread, nullptr, true, shape);
+  }
+  // A step with so many sequences of one row each, whose only token is their own.
+  static Step decodes(GpuSteps& steps, uint32_t sequences, uint32_t position) {
+    Step all = steps.step({position, position + 1});
+    for (uint32_t s = 1; s < sequences; ++s) {
+      StepSlice slice = all.slices[0];
+      slice.seq = SeqId{1 + s};
+      slice.first_token = s;
+      all.token_ids.push_back(all.token_ids[0]);
+      all.slices.push_back(std::move(slice));
+    }
+    all.index_by_layer();
+    return all;
+  }
+  void run_mixed_traffic() {
+    for (GpuSteps* steps : {plain_.get(), steps_.get()}) {
+      std::vector<Token>& tokens = tokens_.emplace_back();
+      for (uint32_t round = 0; round < 4; ++round) {
+        // In either flight a prompt's rows, then decodes.
+        for (uint32_t piece = 0; piece < 2; ++piece) {
+          const uint32_t begin = 30 * (2 * round + piece);
+          tokens.push_back(steps->run(steps->step({begin, begin + 30})).sampled.at(0).token);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
+          for (const SampledToken& sampled : steps->run(decodes(*steps, 30, 60 * (round + 1) + i)).sampled) {
+            tokens.push_back(sampled.token);
+          }
+        }
+      }
+    }
+  }
+
+  std::unique_ptr<GpuSteps> plain_, steps_;
+  std::vector<std::vector<Token>> tokens_;
+};
+
+TEST_F(GpuGraphsOfKernels, MixedTrafficIsNotRefused) {
+  run_mixed_traffic();
+  EXPECT_EQ(tokens_[0], tokens_[1]);
+  EXPECT_EQ(tokens_[0].size(), 4U * (2 + 2 * 30));
+  EXPECT_EQ(steps_->executor_->graphs_queued(), 16U);
+  EXPECT_EQ(steps_->executor_->graphs_made(), 4U) << "two in each flight";
+  EXPECT_EQ(steps_->executor_->graphs_refused(), 0U);
+}
+
+#if defined(KVASIR_MUTANTS)
+using GpuGraphsMutants = GpuGraphsOfKernels;
+TEST_F(GpuGraphsMutants, AGraphThatStepsOfOtherKernelsShare) {
+  const ScopedMutant active(Mutant::kGraphOfOthers);
+  run_mixed_traffic();
+  EXPECT_EQ(tokens_[0], tokens_[1]);
+  EXPECT_GT(steps_->executor_->graphs_refused(), 2U) << "the fault was not noticed";
+}
+#endif
 
 TEST(GpuGraphs, AStepWhoseGraphIsNotThereWaitsForTheEndOfTheFirst) {
   GpuSteps plain(FakeGpuPace::kLate, GpuPilot::kWait);

@@ -34,10 +34,11 @@ class FakeGpu::Stream final : public EachKernel<Stream, GpuStream> {
   void add(const Args& args) {
     add_kernel(args);
   }
-  // A device has other ones for more rows.
+  // A device has other ones for more rows, and for more queries of a leaf.
   void add(const ops::gpu::GemmArgs& args) {
     add_kernel(args, static_cast<uint32_t>(std::bit_width(static_cast<uint32_t>(args.rows - 1) / 8)));
   }
+  void add(const ops::gpu::LeafArgs& args) { add_kernel(args, args.has_many_queries() ? 1 : 0); }
 
   void copy(std::span<const GpuCopy> copies) override {
     add_work([this, batch = std::vector<GpuCopy>(copies.begin(), copies.end())] {

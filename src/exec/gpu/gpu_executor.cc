@@ -263,7 +263,8 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   return {};
 }
 
-// Which kernels there are, and in which order, depends on the number, and on which kernel attends (choose.h).
+// Which kernels there are, and in which order, depends on the number alone: products have four by rows, and
+// attention two in each window (ops/gpu/kernels/choose.h).
 std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
   const Step& step = *f.step;
   const auto last = static_cast<uint32_t>(model_.spec.layers) - 1;
@@ -277,7 +278,10 @@ std::optional<size_t> GpuExecutor::graph_of(const GpuFlight& f) const {
   static_assert(kMostGraphRows == 8 << (kProducts - 1));
   const auto product = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1) / 8));
   const auto own = mutant(Mutant::kGraphShared) ? 0 : static_cast<size_t>(&f - flights_.data());
-  return own * kProducts + product;
+  const size_t passes = f.image.attention_passes();
+  if (passes > kMostGraphPasses) return {};
+  const uint64_t attention = mutant(Mutant::kGraphOfOthers) ? 0 : f.image.passes_with_many_queries();
+  return ((own * kProducts + product) << kMostGraphPasses) + attention;
 }
 
 void GpuExecutor::queue_step_layers(GpuFlight& f, const GpuStep& step, std::optional<size_t> graph) {

@@ -60,8 +60,9 @@ struct GpuExecutorOptions {
 // With GpuExecutorOptions::graphs, the layers of a step are one graph of the stream
 // (GpuStream::begin_graph()) if they have no gate and no mark, few rows, and all rows pass all of them. The
 // kernels and their arguments are the same. Each of the two steps has its own graph for each number of rows
-// that another product serves, so that none is changed while it runs. Making one would wait for gates, as
-// allocating does, so a step whose graph is not there yet is queued when the first has ended.
+// that another product serves, and for few and for many queries of attention, so that none is changed while
+// it runs, and all steps of a graph have the same kernels. Making one would wait for gates, as allocating
+// does, so a step whose graph is not there yet is queued when the first has ended.
 //
 // A row is drawn by the device if its request has a temperature, top_k and top_p alone
 // (is_drawn_on_device()). The logits of all others come to the host, where Sampler draws; so do those whose
@@ -127,6 +128,8 @@ class GpuExecutor final : public Executor {
   static constexpr size_t kLogitRows = 32;
   // Of a step that is a graph: with more, the device has more to do than the host.
   static constexpr int64_t kMostGraphRows = 64;
+  // Of such rows a window has one pass of attention. Models have up to two windows.
+  static constexpr size_t kMostGraphPasses = 4;
   // Where words_ has the word of the marks, and, 128 bytes on, that of the gates: the device writes one and
   // reads the other.
   static constexpr size_t kMarkWord = 0;

@@ -226,6 +226,17 @@ void StepImage::add_work(size_t w, int32_t count, int32_t first, int32_t end) {
   work_.push_back(std::move(work));
 }
 
+uint64_t StepImage::passes_with_many_queries() const {
+  const ModelSpec& spec = model_.spec;
+  uint64_t passes = 0;
+  for (size_t i = 0; i < work_.size(); ++i) {
+    const bool many =
+        ops::gpu::LeafArgs::has_many_queries(work_[i].most_rows, spec.heads / spec.kv_heads, spec.head_dim);
+    passes |= uint64_t{many ? 1U : 0U} << i;
+  }
+  return passes;
+}
+
 template <typename T>
 uint64_t StepImage::add_part(const std::vector<T>& list) {
   const uint64_t at = bytes_;

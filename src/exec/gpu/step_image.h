@@ -61,6 +61,10 @@ class StepImage {
   // Whether all rows pass all layers.
   bool all_stay() const { return staying_.empty() || staying_.back() == rows(); }
   int64_t records() const { return records_; }  // of the pass that has most
+  size_t attention_passes() const { return work_.size(); }
+  // Of the passes, in the order of windows, the first in the lowest bit: whether it has many queries, as
+  // LeafArgs has it. REQUIRES: there are at most 64
+  uint64_t passes_with_many_queries() const;
   // Of the product that has most, the step's own and those of projections.
   int64_t product_rows() const { return std::max(rows(), projected_rows_); }
   // By logit row, in the order of the step's slices and positions.

@@ -185,6 +185,16 @@ struct LeafArgs {
   // Bits depend on neither. Rows of the largest piece of work; 0: 1. Blocks that run at once; 0: any number.
   int32_t most_rows;
   int32_t most_blocks;
+
+  // Whether its kernel is that for many queries, which heads of some sizes have.
+  constexpr bool has_many_queries() const {
+    return has_many_queries(most_rows, heads / kv.kv_heads, kv.head_dim);
+  }
+  static constexpr bool has_many_queries(int32_t most_rows, int32_t queries_per_kv, int32_t head_dim) {
+    constexpr int32_t kFew = 16;
+    const bool has_kernel = head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128;
+    return has_kernel && most_rows * queries_per_kv > kFew;
+  }
 };
 
 struct MergeArgs {

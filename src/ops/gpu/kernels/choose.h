@@ -43,11 +43,11 @@ auto choose(const FinishKvArgs&, const Run& run) {
 template <typename Run>
 auto choose(const LeafArgs& args, const Run& run) {
   const int head_dim = args.kv.head_dim;
-  if (args.most_rows * (args.heads / args.kv.kv_heads) > kStep) {
+  if (args.has_many_queries()) {
     if (head_dim == 64) return run(LeafMany<64>());
     if (head_dim == 80) return run(LeafMany<80>());
     if (head_dim == 96) return run(LeafMany<96>());
-    if (head_dim == 128) return run(LeafMany<128>());
+    return run(LeafMany<128>());
   }
   if (head_dim == 64) return run(Leaf<64>());
   if (head_dim == 128) return run(Leaf<128>());
