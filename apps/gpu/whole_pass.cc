@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "apps/gpu/report.h"
+#include "apps/gpu/rotations.h"
 #include "exec/cuda/gemm.h"
 #include "exec/cuda/launch.h"
 #include "exec/cuda/synthetic.h"
@@ -58,16 +59,9 @@ RandomModel::RandomModel(const ModelSpec& spec) {
   bytes_ -= 2 * int64_t{spec.vocab_size} * spec.dim;  // of the embedding a step reads a few rows
   const auto positions = static_cast<size_t>(spec.context_length),
              half = static_cast<size_t>(spec.head_dim) / 2;
-  std::vector<float> cosines(positions * half), sines(positions * half);
-  for (size_t i = 0; i < positions * half; ++i) {
-    const size_t position = i / half, pair = i % half;
-    const double angle = static_cast<double>(position) *
-                         std::pow(500000.0, -static_cast<double>(pair) / static_cast<double>(half));
-    cosines[i] = static_cast<float>(std::cos(angle));
-    sines[i] = static_cast<float>(std::sin(angle));
-  }
-  tables_.push_back(on_device(cosines));
-  tables_.push_back(on_device(sines));
+  const Rotations rope = rotations(positions, half, /*base=*/500000);
+  tables_.push_back(on_device(rope.cosines));
+  tables_.push_back(on_device(rope.sines));
   model_.ropes = {{tables_[0].data(), tables_[1].data(), static_cast<int32_t>(half)}};
   model_.query_factors = {spec.query_scale * 1.4426950408889634F};
   must(cudaDeviceSynchronize(), "making weights");
