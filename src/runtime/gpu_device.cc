@@ -134,7 +134,7 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
   }
   if (cache.host_bytes + cache.disk_bytes == 0) return {};
   // The link copies in both directions at once, and to and from the disk's buffers.
-  status = mover_.make_streams(cache.disk_bytes > 0 ? 3 : 2);
+  status = mover_.make_streams(2 * kMoverUnits + (cache.disk_bytes > 0 ? 1 : 0));
   return status.ok() ? status : refused("no streams for copies to other tiers", status, memory_flag_);
 }
 

@@ -49,6 +49,7 @@ MemoryLinkOptions link_options(const RuntimeOptions& options, ServingDevice& dev
   if (link.mover != nullptr) {
     link.unit_bytes = kMoverUnitBytes;
     link.duplex = true;
+    link.threads = kMoverUnits;
   }
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;

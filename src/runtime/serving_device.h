@@ -73,6 +73,8 @@ Status check_build(const RuntimeOptions& options);
 Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions& options,
                                                            const Decoder::Options& decoder);
 
+// Of a link with a mover: units that are under way in each direction.
+constexpr int kMoverUnits = 2;
 // Of the link between the device's tiers: all but disk and peers.
 MemoryLinkOptions link_options(const RuntimeOptions& options, ServingDevice& device);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -34,6 +35,12 @@ class StallingMover final : public Mover {
   }
   void wait_for_a_copy() const {
     while (waiting_ == 0) std::this_thread::yield();
+  }
+  // Whether so many copies stand still before long.
+  bool copies_come(int count) const {
+    for (int i = 0; i < 5000 && waiting_ < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return waiting_ == count;
   }
   void go() {
     go_ = true;
@@ -80,6 +87,24 @@ TEST_F(DuplexLinkTest, BothDirectionsMoveAtOnce) {
       EXPECT_TRUE(std::equal(from.begin() + at, from.begin() + at + 64, to.begin() + at + 4096)) << at;
     }
   }
+}
+
+// With two threads for each direction, so that a copy waits for the one before it while the other moves.
+TEST_F(DuplexLinkTest, TwoUnitsOfATransferAreUnderWay) {
+  const Bytes before = device_;
+  StallingMover mover{std::span(host_)};
+  MemoryLinkOptions o = options();
+  o.mover = &mover;
+  o.duplex = true;
+  o.threads = 2;
+  o.unit_bytes = 64;
+  MemoryLink link(o, clock_);
+  link.start({id(1), kOffload, {}, {{device(0), host(4096), 4 * 64}}});
+  EXPECT_TRUE(mover.copies_come(2));
+  EXPECT_EQ(link.wait(id(1), 0), TransferState::kPending);
+  mover.go();
+  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 4 * 64, host_.begin() + 4096));
 }
 
 // It ends when both are through; what is urgent in the one direction does not wait for it.

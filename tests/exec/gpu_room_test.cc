@@ -148,7 +148,7 @@ TEST(GpuRoomMutants, AStreamThatIsOverfull) {
   const ScopedMutant active(Mutant::kStreamOverfull);
   for (const int32_t layers : kDepths) {
     for (const int depth : {1, 2}) {
-      const Outcome got = Deep(layers, {.depth = depth}).run();
+      const Outcome got = Deep(layers, {.pilot = GpuPilot::kWait, .depth = depth}).run();
       const bool fits = layers == 44 && depth == 1;
       EXPECT_EQ(got.failure, fits ? "" : "the GPU failed: a stream is full behind a closed gate");
     }

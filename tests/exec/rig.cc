@@ -257,8 +257,9 @@ void Rig::make_link() {
   MemoryLinkOptions link;
   if (gpu_) {
     mover_ = std::make_unique<FaultyMover>(*gpu_, options_);
-    EXPECT_TRUE(mover_->make_streams(3).ok());
+    EXPECT_TRUE(mover_->make_streams(5).ok());
     link.duplex = true;
+    link.threads = 2;
     device = {gpu_memory_->data(), device.size()};
     link.mover = mover_.get();
   }

@@ -96,7 +96,7 @@ TEST_F(GpuProfile, WhatIsNotMeasuredIsRefused) {
 TEST_F(GpuProfile, AGpuThatFailsEndsItWithItsError) {
   options_.open_gpu = [] {
     auto gpu = std::make_unique<FakeGpu>(FakeGpuPace::kLate, /*seed=*/7, 64 * kMiB);
-    gpu->lose_after(2000);
+    gpu->lose_after(300);
     return Result<std::unique_ptr<Gpu>>(std::move(gpu));
   };
   options_.kv_offloading_bytes = options_.kv_offloading_disk_bytes = 0;

@@ -102,7 +102,7 @@ TEST_F(GpuRuntime, WhereCopiesFailRequestsEndWithTheError) {
   options_.scheduling_policy = "vllm-swap";
   const auto runtime = load();
   ASSERT_TRUE(runtime);
-  for (const size_t of_mover : {0, 1}) gpu_->lose_stream(of_mover);  // the executor's came later
+  for (const size_t of_mover : {0, 1, 2, 3}) gpu_->lose_stream(of_mover);  // the executor's came later
   std::vector<std::shared_ptr<Answer>> answers;
   for (uint64_t i = 0; i < 6; ++i) answers.push_back(submit(*runtime, {random_tokens(40 + i, 120), 190}));
   for (const auto& answer : answers) EXPECT_THAT(answer->wait_for_error(), HasSubstr("it is lost"));
