@@ -22,6 +22,7 @@ ChatMessage message_of(const ApiMessage& m, size_t& budget) {
   if (!m.reasoning.empty()) {
     out.more.emplace_back("reasoning_content", m.reasoning);
     out.more.emplace_back("reasoning", m.reasoning);
+    out.more.emplace_back("thinking", m.reasoning);  // gpt-oss
   }
   if (!m.tool_calls.empty()) {
     TemplateValue::List calls;

@@ -16,7 +16,7 @@ struct ChatInputs {
 
 // As Hugging Face's apply_chat_template has them: tool_calls are {"id", "type": "function", "function":
 // {"name", "arguments"}} with the arguments as an object (text that is no JSON object stays text), tools are
-// their OpenAI schemas. What the model thought is there as `reasoning_content` and as `reasoning`. With the
+// their OpenAI schemas. What the model thought is there as `reasoning_content`, `reasoning` and `thinking`. With the
 // choice kNone there are no tools. All of it is plain text.
 ChatInputs chat_inputs(const ApiRequest& request);
 

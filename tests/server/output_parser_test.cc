@@ -171,6 +171,12 @@ const Case kCases[] = {
     {ToolFormat::kOpenAi, "<|start|>assistant to=functions.now<|channel|>commentary json<|message|><|call|>",
      "||now({})"},
     {ToolFormat::kOpenAi, "plain", "|plain|"},
+    {ToolFormat::kOpenAi, " to=functions.f<|channel|>commentary<|message|>{}<|call|>", "||f({})"},
+    {ToolFormat::kOpenAi, " to=functions.f", "| to=functions.f|"},
+    {ToolFormat::kOpenAi, " too", "| too|"},
+    {ToolFormat::kOpenAi,
+     "<|channel|>commentary<|message|>A.<|end|><|start|>assistant<|channel|>final<|message|>B.<|return|>",
+     "|A.\nB.|"},
     {ToolFormat::kOpenAi, "<|channel|>commentary to=functions. <|message|>{}", "|{}|"},
 };
 

@@ -261,6 +261,11 @@ Status Tokenizer::load_ids(const TokenizerData& data) {
   std::vector<int32_t> ends = data.more_ends;
   if (eot_) ends.insert(ends.begin(), *eot_);
   if (eos_) ends.insert(ends.begin(), *eos_);
+  // Of gpt-oss: a call of a tool ends an output, too, and its GGUF files do not say so.
+  const auto call = find_token("<|call|>"), answered = find_token("<|return|>");
+  if (call && answered && is_special(*call) && is_special(*answered)) {
+    ends.insert(ends.end(), {*call, *answered});
+  }
   for (const int32_t id : ends) {
     if (!is_end(id)) ends_.push_back(id);
   }

@@ -1,5 +1,6 @@
 // The form of gpt-oss: messages <|start|>ROLE<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>TEXT
-// and then <|end|>, or <|call|> behind a call. The prompt ends with <|start|>assistant.
+// and then <|end|>, or <|call|> behind a call and <|return|> behind the last one. The prompt ends with
+// <|start|>assistant, and the recipient may stand behind that role.
 #include <utility>
 
 #include "server/outputs/call_parser.h"
@@ -13,7 +14,8 @@ constexpr size_t kMostHeaderBytes = 1024;
 class Harmony final : public CallParser {
  public:
   explicit Harmony(const CallParserInputs& inputs)
-      : finder_({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"}),
+      : finder_({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>",
+                 "<|return|>"}),
         calls_(inputs.format == ToolFormat::kOpenAi) {}
 
   void push(char c, AnswerParts& parts) override {
@@ -33,6 +35,7 @@ class Harmony final : public CallParser {
         return begin_message(parts);
       case Mark::kEnd:
       case Mark::kCall:
+      case Mark::kReturn:
         end_message(parts);
         place_ = Place::kContent;
         return;
@@ -41,17 +44,20 @@ class Harmony final : public CallParser {
 
   void finish(AnswerParts& parts) override {
     add(finder_.finish(), parts);
+    if (place_ == Place::kBegin) parts.content(header_);
     end_message(parts);  // the mark behind a call ends the output, and has no text
   }
 
   bool thinks() const override { return place_ == Place::kReasoning; }
 
  private:
-  enum class Mark : uint8_t { kStart, kChannel, kConstrain, kMessage, kEnd, kCall };
-  enum class Place : uint8_t { kContent, kHeader, kReasoning, kCall };
+  enum class Mark : uint8_t { kStart, kChannel, kConstrain, kMessage, kEnd, kCall, kReturn };
+  enum class Place : uint8_t { kBegin, kContent, kHeader, kReasoning, kCall };
 
   void add(const std::string& text, AnswerParts& parts) {
     switch (place_) {
+      case Place::kBegin:
+        return begin(text, parts);
       case Place::kContent:
         return parts.content(text);
       case Place::kReasoning:
@@ -62,6 +68,15 @@ class Harmony final : public CallParser {
         if (header_.size() < kMostHeaderBytes) header_ += text;
         return;
     }
+  }
+
+  // The prompt has begun a header: a recipient goes on with it, other text is content.
+  void begin(const std::string& text, AnswerParts& parts) {
+    header_ += text;
+    constexpr std::string_view kTo = " to=";
+    if (kTo.starts_with(header_) || (header_.starts_with(kTo) && header_.size() < kMostHeaderBytes)) return;
+    place_ = Place::kContent;
+    parts.content(std::exchange(header_, std::string()));
   }
 
   // The function that the message goes to; empty: none.
@@ -87,6 +102,8 @@ class Harmony final : public CallParser {
       parts.reasoning("\n");  // between two thoughts
       place_ = Place::kReasoning;
     } else {
+      if (has_content_) parts.content("\n");  // between a preamble and what follows
+      has_content_ = true;
       place_ = Place::kContent;
     }
   }
@@ -97,7 +114,8 @@ class Harmony final : public CallParser {
 
   MarkFinder finder_;
   const bool calls_;
-  Place place_ = Place::kContent;  // text before any mark is content
+  Place place_ = Place::kBegin;
+  bool has_content_ = false;
   std::string header_;
 };
 

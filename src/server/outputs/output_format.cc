@@ -14,8 +14,8 @@ constexpr std::string_view kHermesMarks[] = {"<tool_call>", "</tool_call>"};
 constexpr std::string_view kLlamaMarks[] = {"<|python_tag|>"};
 constexpr std::string_view kMistralMarks[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 constexpr std::string_view kGraniteMarks[] = {"<|tool_call|>", "<tool_call>"};
-constexpr std::string_view kHarmonyMarks[] = {"<|start|>",   "<|channel|>", "<|constrain|>",
-                                              "<|message|>", "<|end|>",     "<|call|>"};
+constexpr std::string_view kHarmonyMarks[] = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+                                              "<|end|>",   "<|call|>",    "<|return|>"};
 constexpr std::string_view kThinkMarks[] = {"<think>", "</think>"};
 constexpr std::string_view kMistralThinkMarks[] = {"[THINK]", "[/THINK]"};
 
