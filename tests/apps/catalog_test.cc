@@ -24,7 +24,8 @@ TEST(CatalogTest, HasTheDevicesAndModelsThatThePapersUse) {
   EXPECT_EQ(fmt::format("{}", fmt::join(device_names(), " ")),
             "a100-40g a100-80g a100-80g-pcie h100 h200 l20 l20-pcie-pair l20-pcie-ring l40s");
   EXPECT_EQ(fmt::format("{}", fmt::join(model_names(), " ")),
-            "codellama-34b llama-2-13b llama-2-70b llama-2-7b llama-3-8b llama-3.1-70b mixtral-8x7b opt-13b "
+            "codellama-34b gpt-oss-120b gpt-oss-20b llama-2-13b llama-2-70b llama-2-7b llama-3-8b "
+            "llama-3.1-70b mixtral-8x7b opt-13b "
             "opt-175b opt-30b opt-66b qwen3-30b-a3b "
             "smollm2-135m yi-34b-200k yi-6b");
   EXPECT_EQ(fmt::format("{}", fmt::join(overhead_names(), " ")), "eager kvasir none python");
@@ -33,14 +34,18 @@ TEST(CatalogTest, HasTheDevicesAndModelsThatThePapersUse) {
 TEST(CatalogTest, ShapesHaveTheirModelsParameters) {
   // In thousand millions, as their authors publish them.
   const std::pair<const char*, double> kPublished[] = {
-      {"llama-2-7b", 6.74},     {"llama-2-13b", 13.02}, {"llama-2-70b", 68.98}, {"llama-3-8b", 8.03},
-      {"llama-3.1-70b", 70.55}, {"opt-13b", 12.85},     {"opt-30b", 29.97},     {"opt-66b", 65.72},
-      {"opt-175b", 174.6},      {"yi-6b", 6.06},        {"yi-34b-200k", 34.39}, {"codellama-34b", 33.74},
-      {"smollm2-135m", 0.1345}, {"mixtral-8x7b", 46.7}, {"qwen3-30b-a3b", 30.5}};
+      {"llama-2-7b", 6.74},     {"llama-2-13b", 13.02}, {"llama-2-70b", 68.98},  {"llama-3-8b", 8.03},
+      {"llama-3.1-70b", 70.55}, {"opt-13b", 12.85},     {"opt-30b", 29.97},      {"opt-66b", 65.72},
+      {"opt-175b", 174.6},      {"yi-6b", 6.06},        {"yi-34b-200k", 34.39},  {"codellama-34b", 33.74},
+      {"smollm2-135m", 0.1345}, {"mixtral-8x7b", 46.7}, {"qwen3-30b-a3b", 30.5}, {"gpt-oss-20b", 20.91},
+      {"gpt-oss-120b", 116.83}};
   for (const auto& [name, billions] : kPublished) {
     EXPECT_NEAR(static_cast<double>(model(name).parameters()) / (billions * 1e9), 1, 0.005) << name;
   }
   EXPECT_EQ(model("Llama-2-70B").kv_bytes_per_token(), 327680u);
+  // Their published checkpoints, with experts in MXFP4, have 12.8 and 60.8 GiB.
+  EXPECT_NEAR(static_cast<double>(model("gpt-oss-20b").weight_bytes()) / (1ULL << 30), 12.8, 0.1);
+  EXPECT_NEAR(static_cast<double>(model("gpt-oss-120b").weight_bytes()) / (1ULL << 30), 60.8, 0.3);
   EXPECT_FALSE(model("opt-13b").gated_mlp);
   EXPECT_TRUE(model("opt-13b").tied_embeddings);
 }

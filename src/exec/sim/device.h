@@ -51,6 +51,10 @@ struct ModelShape {
     const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * inner + uint64_t{hidden} * experts;
     return layers * (attention + mlp) + (tied_embeddings ? 1 : 2) * uint64_t{vocab} * hidden;
   }
+  // Of these the experts'.
+  uint64_t expert_parameters() const {
+    return uint64_t{layers} * experts * (gated_mlp ? 3 : 2) * uint64_t{hidden} * expert_ffn;
+  }
   uint64_t weight_bytes() const {
     return static_cast<uint64_t>(static_cast<double>(parameters()) * weight_element_bytes);
   }
