@@ -49,6 +49,8 @@ enum class Mutant {
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
+  kSinkLeftOut,        // the attention of a lone row has no sink
+  kExpertBiasShared,   // all experts have the bias of the first one
   kScoreUncapped,      // scores of a lone row are not capped
   kLogitsUncapped,     // logits of a step with one of them are not capped
   kPositionOffset,     // learned positions are looked up from the first row of their table on

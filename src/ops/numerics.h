@@ -29,7 +29,7 @@ constexpr int64_t kPanel = 32;
 // How a weight tensor is stored, quantised ones in GGUF's blocks: weight_traits.h says what each is. In
 // blocks of 32, w = d (q - offset) or d q + m with d and m in f16; in blocks of 256 (K and IQ4_XS), d and m
 // are multiplied by small integers of each group of 32 (kQ2K, kQ3K, kQ6K: d by one for each 16). kIq4Nl,
-// kIq4Xs: q is a value of a table.
+// kIq4Xs, kMxfp4: q is a value of a table. kMxfp4: d is a power of two.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -46,6 +46,7 @@ enum class WeightType : uint8_t {
   kQ6K,
   kIq4Nl,
   kIq4Xs,
+  kMxfp4,
 };
 // What a matrix product consumes: f32 rows, rows rounded to bf16, or int8 rows with one f16 scale per group
 // of 32.

@@ -50,6 +50,12 @@ uint8_t q3_scale(const uint8_t* b, int64_t i) {
   return static_cast<uint8_t>((low | high << 4) - 32);
 }
 
+// The scale is 2^(exponent - 128): ggml's, of values that are twice those of the format.
+void read_mxfp4(const uint8_t* b, WeightGroup& out) {
+  out.d = static_cast<uint16_t>(b[0] < 2 ? 0x20 << b[0] : (b[0] - 1) << 7);
+  read_halves(b + 1, out.codes);
+}
+
 void read_small_block(WeightType type, const uint8_t* block, WeightGroup& out) {
   out.d = load_u16(block);
   block += 2;
@@ -125,6 +131,9 @@ WeightGroup read_group(WeightType type, const uint8_t* block, int64_t index) {
     case WeightType::kIq4Xs:
       read_iq4_xs(block, index, out);
       return out;
+    case WeightType::kMxfp4:
+      read_mxfp4(block, out);
+      return out;
     default:
       KV_CHECK(is_quantized(type) && index == 0, "type={} index={}", weight_type_name(type), index);
       read_small_block(type, block, out);
@@ -134,7 +143,7 @@ WeightGroup read_group(WeightType type, const uint8_t* block, int64_t index) {
 
 void dequantize_group(WeightType type, const WeightGroup& group, float* out) {
   const WeightTraits& t = kWeightTraits[static_cast<size_t>(type)];
-  const float d = f16_to_f32(group.d);
+  const float d = t.bf16_scale ? bf16_to_f32(group.d) : f16_to_f32(group.d);
   const bool subtracted = t.scale_bytes > 0;
   const float min = subtracted ? -f16_to_f32(group.min) : f16_to_f32(group.min);
   for (int i = 0; i < 32; ++i) {
@@ -147,7 +156,7 @@ void dequantize_group(WeightType type, const WeightGroup& group, float* out) {
       scale = d * static_cast<float>(static_cast<int8_t>(byte));
       minimum = min * static_cast<float>(group.scale_bytes[1]);
     }
-    const int code = t.lookup ? kLookupValues[group.codes[i]] : group.codes[i];
+    const int code = t.lookup != nullptr ? t.lookup[group.codes[i]] : group.codes[i];
     const auto q = static_cast<float>(code - t.offset);
     out[i] = t.has_min ? __builtin_fmaf(scale, q, minimum) : scale * q;
   }

@@ -11,7 +11,7 @@ namespace kvasir::ops {
 
 struct WeightGroup {
   uint8_t codes[32] = {};       // as WeightTraits has them
-  uint16_t d = 0;               // f16 bits of the block's scale
+  uint16_t d = 0;               // bits of the block's scale, f16 or bf16 as WeightTraits says
   uint16_t min = 0;             // and of its minimum
   uint8_t scale_bytes[2] = {};  // the group's, as packed_matrix.h says
 };

@@ -10,7 +10,11 @@
 
 namespace kvasir::ops {
 
-// A quantised weight of a group of 32 is code - offset (kLookup: a table's value) times a scale, plus a
+// The values of lookup types, each plus the offset: of IQ4, and of MXFP4 (twice those of e2m1).
+constexpr uint8_t kIq4Lookup[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+constexpr uint8_t kMxfp4Lookup[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
+// A quantised weight of a group of 32 is code - offset (lookup: a table's value) times a scale, plus a
 // minimum where the type has one. The scale is d, or d times a small integer where the block has several.
 struct WeightTraits {
   WeightType type;
@@ -19,11 +23,12 @@ struct WeightTraits {
   int32_t block_bytes = 0;  // of GGUF's block
   int32_t low_bits = 0;     // of a packed code: 2, 4 or 8, and as many more as high_bits says
   int32_t high_bits = 0;
-  int32_t offset = 0;       // the unsigned value that products multiply with is larger by this
-  bool lookup = false;      // the code is an index into kLookupValues
-  bool has_min = false;     // f16, in K types subtracted
-  int32_t scales = 1;       // scales in a group of 32: 2 means one for each 16
-  int32_t scale_bytes = 0;  // for each column in a group, beside d and the minimum
+  int32_t offset = 0;               // the unsigned value that products multiply with is larger by this
+  const uint8_t* lookup = nullptr;  // [16]: the code is an index into it; null: it is the value
+  bool bf16_scale = false;          // d is bf16, not f16: GGUF's block has its exponent
+  bool has_min = false;             // f16, in K types subtracted
+  int32_t scales = 1;               // scales in a group of 32: 2 means one for each 16
+  int32_t scale_bytes = 0;          // for each column in a group, beside d and the minimum
   // Lines of 64 bytes in a panel, for 32 columns: low and all bits of a group's codes; all of a block.
   int32_t low_lines = 0;
   int32_t value_lines = 0;
@@ -122,21 +127,25 @@ constexpr WeightTraits kWeightTraits[] = {
                               .block_bytes = 18,
                               .low_bits = 4,
                               .offset = 128,
-                              .lookup = true}),
+                              .lookup = kIq4Lookup}),
     WeightTraits::with_lines({.type = WeightType::kIq4Xs,
                               .name = "IQ4_XS",
                               .block_values = 256,
                               .block_bytes = 136,
                               .low_bits = 4,
                               .offset = 128,
-                              .lookup = true,
+                              .lookup = kIq4Lookup,
                               .scale_bytes = 1}),
+    WeightTraits::with_lines({.type = WeightType::kMxfp4,
+                              .name = "MXFP4",
+                              .block_values = 32,
+                              .block_bytes = 17,
+                              .low_bits = 4,
+                              .offset = 16,
+                              .lookup = kMxfp4Lookup,
+                              .bf16_scale = true}),
 };
 template <WeightType kType>
 constexpr WeightTraits kTraitsOf = kWeightTraits[static_cast<size_t>(kType)];
-
-// The values of the lookup types, each plus their offset of 128.
-constexpr uint8_t kLookupValues[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                       129, 141, 153, 166, 181, 197, 217, 241};
 
 }  // namespace kvasir::ops

@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint32_t kBlock = 64;
 constexpr uint32_t kLongest = 40;  // leaves
+// Of the four heads: hardly any, some and most of a softmax.
+constexpr float kSinks[] = {-1.0f, 4.0f, 7.5f, 6.0f};
 
 // Two KV heads with two query heads each, one layer, and random K and V for the longest history.
 class AttentionPassTest : public testing::Test {
@@ -80,7 +82,7 @@ class AttentionPassTest : public testing::Test {
                     tree);
         }
         out.resize(out.size() + 32);
-        kernels_.finalize(tree.finish(), 2, 16, out.data() + out.size() - 32);
+        kernels_.finalize(tree.finish(), kSinks + 2 * h, 2, 16, out.data() + out.size() - 32);
       }
     }
     return out;
@@ -130,7 +132,7 @@ class AttentionPassTest : public testing::Test {
       ASSERT_TRUE(pass.prepare(rows_).ok());
       for (int again = 0; again < 2; ++again) {
         std::vector<float> got(want.size(), -1.0f);
-        pass.run(step_, 0, qkv.data(), got.data(), config_.q_dim(), pool);
+        pass.run(step_, 0, qkv.data(), {got.data(), config_.q_dim(), kSinks}, pool);
         AttentionPass::settle(pool);
         EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
             << threads << " threads, run " << again;

@@ -205,6 +205,39 @@ TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
   }
 }
 
+// gpt-oss as it is published: experts in MXFP4, all else in BF16.
+TEST(Bits, AFolderWithExpertsInMxfp4GivesWhatItsGgufFileGives) {
+  TinyLlamaShape shape;
+  for (const TinyLlamaShape& mixture : tiny_mixtures()) {
+    if (mixture.architecture == "gpt-oss") shape = mixture;
+  }
+  shape.other_types = {{"_exps", WeightType::kMxfp4}};
+  const std::vector<RigRequest> requests = {{random_tokens(1, 140), 4}, {random_tokens(2, 40), 8}};
+  const auto file = tiny_model(shape, WeightType::kBf16);
+  const auto expected = run_reference(*file, {}, requests);
+  EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+  const TempFolder place;
+  make_tiny_folder(shape, WeightType::kBf16, 11).write(place.path(), /*files=*/2);
+  const auto folder = ModelFile::open(place.path());
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  EXPECT_THAT((*folder)->warnings(), testing::IsEmpty());
+  EXPECT_EQ(differences(expected, run(**folder, {}, requests).outputs), 0);
+  const std::string path = place.path() + "/out.gguf";
+  const Status refused = convert_model(**folder, *find_recipe("bf16"), path, 1);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("quantised already, as MXFP4"));
+  // The experts stay as they are, the rest becomes Q8_0.
+  const Status written = convert_model(**folder, *find_recipe("mxfp4_moe"), path, 1);
+  ASSERT_TRUE(written.ok()) << written.message();
+  const auto converted = ModelFile::open(path);
+  ASSERT_TRUE(converted.ok()) << converted.status().message();
+  const GgufTensor* experts = (*converted)->gguf().find_tensor("blk.1.ffn_up_exps.weight");
+  const GgufTensor* before = file->gguf().find_tensor("blk.1.ffn_up_exps.weight");
+  EXPECT_TRUE(std::ranges::equal(experts->data, before->data));
+  const auto at_load = ModelFile::open(place.path());
+  ASSERT_TRUE((*at_load)->quantize_as(*find_recipe("mxfp4_moe")).ok());
+  EXPECT_EQ(differences(run(**converted, {}, requests).outputs, run(**at_load, {}, requests).outputs), 0);
+}
+
 TEST(Bits, OneProjectionMayTakeRowsOfSeveralTypes) {
   TinyLlamaShape shape = tiny_gqa();
   shape.other_types = {{"attn_v", WeightType::kBf16},

@@ -222,6 +222,9 @@ TEST(Mutants, EachFaultOfExpertsIsFound) {
     std::vector<Mutant> faults = {Mutant::kExpertSumOrder, Mutant::kExpertNeighbour, Mutant::kRouterRounded};
     if (shape.architecture == "dots1") faults.push_back(Mutant::kBiasWeighs);
     if (shape.architecture == "qwen2moe") faults.push_back(Mutant::kSharedUnweighed);
+    if (shape.architecture == "gpt-oss") {
+      faults.insert(faults.end(), {Mutant::kSinkLeftOut, Mutant::kExpertBiasShared, Mutant::kWindowOffByOne});
+    }
     for (const Mutant fault : faults) {
       const ScopedMutant active(fault);
       EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);

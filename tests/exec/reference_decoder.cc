@@ -65,6 +65,12 @@ void add(std::vector<float>& values, const std::vector<float>& bias) {
   for (size_t i = 0; i < bias.size(); ++i) values[i] = values[i] + bias[i];
 }
 
+std::vector<float> of_expert(const std::vector<float>& all, size_t expert, size_t experts) {
+  const auto width = static_cast<std::ptrdiff_t>(all.size() / experts);
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert) * width;
+  return {begin, begin + width};
+}
+
 }  // namespace
 
 ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationMode activation, ops::KvType kv_type)
@@ -346,6 +352,8 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
       total = total.o.empty() ? peak : merge(total, peak);
       begin += size;
     }
+    const std::vector<float>& sinks = file_.weights().layers[layer].sinks;
+    if (!sinks.empty()) total = merge(total, {sinks[h], 1.0f, std::vector<float>(hd)});
     for (size_t i = 0; i < hd; ++i) out[h * hd + i] = total.o[i] / total.l;
   }
   return out;
@@ -421,19 +429,28 @@ std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
 }
 
 std::vector<float> ReferenceDecoder::gated(const WeightMatrix& gate_matrix, const WeightMatrix& up_matrix,
-                                           const WeightMatrix& down_matrix,
-                                           const std::vector<float>& x) const {
-  const auto up = multiply(up_matrix, x);
+                                           const WeightMatrix& down_matrix, const std::vector<float>& x,
+                                           const Biases& biases) const {
+  auto up = multiply(up_matrix, x);
   auto gate = multiply(gate_matrix, x);
+  add(gate, biases.gate);
+  add(up, biases.up);
   for (size_t i = 0; i < gate.size(); ++i) {
     // SiLU, or GELU by tanh: x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)).
-    const float g = gate[i];
+    float g = gate[i];
+    if (file_.spec().activation == Activation::kClampedSwiglu) {
+      g = std::min(g, 7.0f);
+      gate[i] = (g / (1.0f + exp_of(g * -1.702f))) * (std::clamp(up[i], -7.0f, 7.0f) + 1.0f);
+      continue;
+    }
     const float exponent = file_.spec().activation == Activation::kSilu
                                ? -g
                                : g * std::fma(g * g, -0x1.2444f2p-4f, -0x1.988454p+0f);
     gate[i] = (g / (1.0f + exp_of(exponent))) * up[i];
   }
-  return multiply(down_matrix, gate);
+  auto down = multiply(down_matrix, gate);
+  add(down, biases.down);
+  return down;
 }
 
 std::vector<float> ReferenceDecoder::scores(const WeightMatrix& router, const std::vector<float>& x) const {
@@ -453,7 +470,8 @@ std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts
                                                     const std::vector<float>& x) const {
   const ExpertSpec& spec = file_.spec().experts;
   const auto count = static_cast<size_t>(spec.count);
-  const std::vector<float> score = scores(experts.router, x);
+  std::vector<float> score = scores(experts.router, x);
+  add(score, experts.router_bias);
   std::vector<float> p, choice;
   float divisor = 1;
   if (spec.gating == Gating::kSoftmax) {
@@ -517,7 +535,11 @@ std::vector<float> ReferenceDecoder::mix_experts(const ExpertWeights& experts,
     for (size_t i = 0; i < out.size(); ++i) out[i] = std::fma(weight, y[i], out[i]);
   };
   for (size_t e = 0; e < weights.size(); ++e) {
-    if (weights[e] != 0) add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], x), weights[e]);
+    if (weights[e] == 0) continue;
+    const Biases biases = {of_expert(experts.gate_bias, e, weights.size()),
+                           of_expert(experts.up_bias, e, weights.size()),
+                           of_expert(experts.down_bias, e, weights.size())};
+    add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], x, biases), weights[e]);
   }
   if (!experts.shared_up.present()) return out;
   const float weight =

@@ -61,8 +61,11 @@ class ReferenceDecoder {
   std::vector<float> scores(const WeightMatrix& router, const std::vector<float>& x) const;
   std::vector<float> expert_weights(const ExpertWeights& experts, const std::vector<float>& x) const;
   std::vector<float> mix_experts(const ExpertWeights& experts, const std::vector<float>& x) const;
+  struct Biases {
+    std::vector<float> gate, up, down;  // empty: none
+  };
   std::vector<float> gated(const WeightMatrix& gate, const WeightMatrix& up, const WeightMatrix& down,
-                           const std::vector<float>& x) const;
+                           const std::vector<float>& x, const Biases& biases = {}) const;
   // The values of a layer's bias from `first` on; nothing where there is none.
   void add_bias(size_t layer, size_t first, std::vector<float>& values) const;
   void rotate(size_t layer, float* head) const;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/files/inspect.h"
 #include "model/files/model_file.h"
@@ -22,6 +23,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint64_t sum = kvasir::describe_model(**model).size();
   for (const kvasir::GgufTensor& tensor : (*model)->gguf().tensors()) {
     for (std::byte byte : tensor.data) sum += std::to_integer<uint64_t>(byte);
+    if (tensor.rows == nullptr) continue;
+    const auto rows = static_cast<int64_t>(tensor.values() / tensor.shape[0]);
+    std::vector<std::byte> row(tensor.bytes() / static_cast<uint64_t>(rows));
+    for (int64_t i = 0; i < rows; ++i) {
+      tensor.rows->read(i, row.data());
+      sum += std::to_integer<uint64_t>(row.back());
+    }
   }
   volatile uint64_t sink = sum;  // keeps the reads
   (void)sink;

@@ -44,6 +44,12 @@ kvasir::test::TinyLlamaShape smallest(const std::string& architecture, int32_t w
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
   shape.context = 64;
+  if (architecture == "gpt-oss") {
+    shape.experts = 2;
+    shape.experts_used = 1;
+    shape.expert_ffn = width;
+    shape.window = 4;
+  }
   return shape;
 }
 
@@ -64,13 +70,25 @@ void write_split_models(const std::filesystem::path& folder) {
   write(folder / "two", parts);
 }
 
-// The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors.
+// The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors. `more` fields go
+// into the configuration.
+void write_model_folder(const std::filesystem::path& root, const std::string& name,
+                        const kvasir::test::TinyLlamaShape& shape, const std::string& more) {
+  const auto folder = kvasir::test::make_tiny_folder(shape, kvasir::ops::WeightType::kBf16, 1);
+  std::string config = folder.texts.at("config.json");
+  config.replace(config.size() - 1, 1, "," + more + "}");
+  const std::vector<std::byte> weights = kvasir::test::safetensors_of(folder.tensors);
+  write(root / "model_folder" / name, config + '\0' + std::string(text_of(weights)));
+  write(root / "safetensors" / name, text_of(weights));
+}
+
 void write_folders(const std::filesystem::path& root) {
   for (const auto& [architecture, more] :
        {std::pair{"llama", R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
                            R"("high_freq_factor":4.0,"original_max_position_embeddings":32})"},
         {"gemma2", R"("layer_types":["sliding_attention"])"},
         {"gemma3", R"("rope_parameters":{"full_attention":{"rope_theta":1.0},"sliding_attention":{}})"},
+        {"gpt-oss", R"("swiglu_alpha":1.702)"},
         {"granite", R"("attention_bias":false)"},
         {"mistral3", R"("sliding_window":null)"},
         {"olmo2", R"("rope_scaling":{"type":"yarn","factor":2,"beta_fast":32,"beta_slow":1,"mscale":1})"},
@@ -79,14 +97,11 @@ void write_folders(const std::filesystem::path& root) {
         {"qwen2", R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)"},
         {"qwen3", R"("unknown":[{"a":1}],"rope_scaling":{"type":"linear","factor":2})"},
         {"smollm3", R"("no_rope_layers":[1])"}}) {
-    const auto folder =
-        kvasir::test::make_tiny_folder(smallest(architecture), kvasir::ops::WeightType::kBf16, 1);
-    std::string config = folder.texts.at("config.json");
-    config.replace(config.size() - 1, 1, std::string(",") + more + "}");
-    const std::vector<std::byte> weights = kvasir::test::safetensors_of(folder.tensors);
-    write(root / "model_folder" / architecture, config + '\0' + std::string(text_of(weights)));
-    write(root / "safetensors" / architecture, text_of(weights));
+    write_model_folder(root, architecture, smallest(architecture), more);
   }
+  kvasir::test::TinyLlamaShape mxfp4 = smallest("gpt-oss", 32);
+  mxfp4.other_types = {{"_exps", kvasir::ops::WeightType::kMxfp4}};
+  write_model_folder(root, "mxfp4", mxfp4, R"("attention_bias":true)");
   write(root / "safetensors" / "small",
         text_of(kvasir::test::safetensors_of(
             R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",
@@ -104,6 +119,8 @@ void write_models(const std::filesystem::path& folder) {
     shape.pieces = type == WeightType::kF16;
     write(folder / (std::string(name) + ".gguf"), text_of(kvasir::test::make_tiny_llama(shape, type, 1)));
   }
+  write(folder / "gpt-oss.gguf",
+        text_of(kvasir::test::make_tiny_llama(smallest("gpt-oss", 32), WeightType::kMxfp4, 1)));
 }
 
 // The input of template_fuzz is a template and, after a zero byte, the text of a message.
@@ -183,6 +200,7 @@ constexpr std::string_view kOutputs[] = {
     "\x06 <tool_call><function=f><parameter=s>\n1\n</parameter></function></tool_call>",
     "\x07 <|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
     "to=functions.f<|message|>{}",
+    "\x07 to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>b<|return|>",
     "\x09 <think>\na\n</think>\n<tool_call>{\"name\": \"f\"}",
 };
 

@@ -15,13 +15,16 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {
-    {"dots1", "dots1"},        {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
-    {"mixtral", "llama"},      {"olmoe", "olmoe"},           {"qwen2_moe", "qwen2moe"},
-    {"qwen3_moe", "qwen3moe"}, {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
-    {"granite", "granite"},    {"llama", "llama"},           {"ministral3", "mistral3"},
-    {"mistral", "llama"},      {"olmo2", "olmo2"},           {"phi3", "phi3"},
-    {"qwen2", "qwen2"},        {"qwen3", "qwen3"},           {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {{"gpt_oss", "gpt-oss"},       {"dots1", "dots1"},
+                                    {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
+                                    {"mixtral", "llama"},         {"olmoe", "olmoe"},
+                                    {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
+                                    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
+                                    {"granite", "granite"},       {"llama", "llama"},
+                                    {"ministral3", "mistral3"},   {"mistral", "llama"},
+                                    {"olmo2", "olmo2"},           {"phi3", "phi3"},
+                                    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},
+                                    {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
@@ -58,6 +61,7 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
                                    {"mlp.down_proj", "ffn_down"},
                                    {"mlp.gate", "ffn_gate_inp"},
+                                   {"mlp.router", "ffn_gate_inp"},
                                    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
                                    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
@@ -142,6 +146,7 @@ class Converter {
     stack.columns = columns;
     stack.experts[expert] = std::move(values);
   }
+  void take_columns(const std::string& layer, const std::string& name, const std::vector<float>& values);
   void write_stack(const std::string& name, const Stack& stack);
   void write_tensor(const std::string& name, std::vector<float> values);
   void write_rope_scaling(const json& scaling);
@@ -168,6 +173,7 @@ std::string Converter::gguf_name(const std::string& name) const {
     const std::string layer = stem.substr(13, stem.find('.', 13) - 13);
     return "blk." + layer + ".exp_probs_b.bias";
   }
+  if (last == ".sinks") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".attn_sinks.weight";
   constexpr std::string_view kLayers = "model.layers.";
   if (!stem.starts_with(kLayers)) return std::string(find(kTensors, stem)) + last;
   const size_t end = stem.find('.', kLayers.size());
@@ -175,7 +181,8 @@ std::string Converter::gguf_name(const std::string& name) const {
   std::string_view ours = find(kLayerTensors, role);
   // The one name for two things: before the feed-forward, or behind attention.
   if (role == "post_attention_layernorm") {
-    ours = is_one_of(architecture_, {"gemma2", "gemma3", "olmo2"}) ? "post_attention_norm" : "ffn_norm";
+    ours = is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2"}) ? "post_attention_norm"
+                                                                              : "ffn_norm";
   }
   KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
   return "blk." + layer + "." + std::string(ours) + last;
@@ -219,6 +226,10 @@ bool Converter::take_experts(const std::string& name, const std::vector<float>& 
   }
   const size_t experts = name.find(".experts.");
   if (experts == std::string::npos) return false;
+  if (architecture_ == "gpt-oss") {
+    take_columns(layer, name, values);
+    return true;
+  }
   const uint64_t expert = std::stoul(name.substr(experts + 9));
   const bool gate = is_one_of(name.substr(name.find('.', experts + 9)), {".gate_proj.weight", ".w1.weight"});
   const bool up = is_one_of(name.substr(name.find('.', experts + 9)), {".up_proj.weight", ".w3.weight"});
@@ -228,6 +239,28 @@ bool Converter::take_experts(const std::string& name, const std::vector<float>& 
                     : "ffn_down_exps",
                shape[1], expert, values);
   return true;
+}
+
+// Outputs are columns, those of gate and up by turns; biases, which have no inputs, are rows of their own.
+void Converter::take_columns(const std::string& layer, const std::string& name,
+                             const std::vector<float>& values) {
+  const std::vector<uint64_t>& shape = golden_.shapes.at(name);
+  const bool bias = name.ends_with("_bias"), both = name.find("gate_up") != std::string::npos;
+  const uint64_t inputs = bias ? 1 : shape[1], columns = shape.back(), turns = both ? 2 : 1;
+  for (uint64_t turn = 0; turn < turns; ++turn) {
+    const char* role = !both ? "ffn_down_exps" : turn == 0 ? "ffn_gate_exps" : "ffn_up_exps";
+    std::vector<float> out;
+    for (uint64_t e = 0; e < shape[0]; ++e) {
+      for (uint64_t column = turn; column < columns; column += turns) {
+        for (uint64_t i = 0; i < inputs; ++i) out.push_back(values[(e * inputs + i) * columns + column]);
+      }
+    }
+    std::vector<uint64_t> sizes = {columns / turns, shape[0]};
+    if (!bias) sizes.insert(sizes.begin(), inputs);
+    out_.add_tensor("blk." + layer + "." + role + (bias ? ".bias" : ".weight"), sizes,
+                    gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, out, static_cast<int64_t>(sizes[0])));
+  }
 }
 
 void Converter::write_stack(const std::string& name, const Stack& stack) {

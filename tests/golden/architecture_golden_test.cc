@@ -140,6 +140,10 @@ constexpr WrongSetting kWrongSettings[] = {
     {"dots1", "expert_weights_scale", 1.51},
     {"dots1", "expert_group_used_count", 3, true},
     {"granitemoe", "residual_scale", 0.61},
+    {"gpt_oss", "attention.sliding_window", 127, true},
+    {"gpt_oss", "attention.sliding_window", 129, true},
+    {"gpt_oss", "expert_used_count", 2, true},
+    {"gpt_oss", "rope.scaling.factor", 31},
     {"mixtral", "expert_used_count", 3, true},
     {"olmoe", "expert_used_count", 2, true},
 };
@@ -184,6 +188,7 @@ constexpr WrongField kWrongFields[] = {
     {"qwen3_moe", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
     {"qwen2_moe", R"("norm_topk_prob": false)", R"("norm_topk_prob": true)"},
     {"dots1", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+    {"gpt_oss", R"("truncate": false)", R"("truncate": true)"},
     {"llama_yarn_factor", R"("attention_factor": 0.8)", R"("attention_factor": 0.81)"},
 };
 
@@ -219,6 +224,10 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"phi3", Mutant::kSwappedKvHeads, 1000},
                                            {"llama", Mutant::kLeafOffByOne, 1},
                                            {"dots1", Mutant::kBiasWeighs, 1000},
+                                           {"gpt_oss", Mutant::kSinkLeftOut, 1},
+                                           {"gpt_oss", Mutant::kExpertBiasShared, 1000},
+                                           {"gpt_oss", Mutant::kExpertNeighbour, 1000},
+                                           {"gpt_oss", Mutant::kWindowOffByOne, 1000},
                                            {"mixtral", Mutant::kExpertNeighbour, 1000},
                                            {"qwen2_moe", Mutant::kSharedUnweighed, 1}}) {
     SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));

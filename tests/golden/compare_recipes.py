@@ -22,7 +22,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
 from make_model import make_vocabulary  # noqa: E402
 
-TYPES = ("q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k_m q4_k_m q5_k_m q6_k iq4_nl iq4_xs f16 bf16 f32").split()
+TYPES = ("q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k_m q4_k_m q5_k_m q6_k iq4_nl iq4_xs mxfp4_moe f16 bf16 f32").split()
 STORED = {"f32": np.float32, "f16": np.float16, "bf16": None}
 
 # What we do in another way: by type asked for, llama.cpp's type and ours. docs/models.md says why.

@@ -147,6 +147,11 @@ CONFIGS = {
     "dots1": {"model_type": "dots1", "architectures": ["Dots1ForCausalLM"], "n_routed_experts": 16, "num_experts_per_tok": 4,
               "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "moe_intermediate_size": 48,
               "norm_topk_prob": True, "routed_scaling_factor": 1.5, "sliding_window": None, "attention_bias": False},
+    "gpt_oss": {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 8,
+                "num_experts_per_tok": 3, "intermediate_size": 64, "sliding_window": 128, "attention_bias": True,
+                "swiglu_limit": 7.0, "rope_theta": 150000.0,
+                "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                                 "original_max_position_embeddings": 128}},
     "olmo2": WIDE | {"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "attention_bias": False},
 }
 OPT = {
@@ -208,6 +213,8 @@ def published(name, shape, model_type):
                              ("router.weight", "router.layer.weight")):
             name = name.replace(f"block_sparse_moe.{ours}", f"block_sparse_moe.{theirs}")
         return [(name, shape)]
+    if model_type == "gpt_oss":
+        return [(name, shape)]
     mixtral = model_type == "mixtral"
     if mixtral:
         name = name.replace(".mlp.", ".block_sparse_moe.")
@@ -223,11 +230,17 @@ def statistics_of(name, shape, model_type):
     """Mean and deviation such that each part of a model matters, and logits have a deviation of some 2."""
     if name.endswith("e_score_correction_bias"):
         return 0.0, 0.1
-    if name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight", "router.layer.weight")):
+    if name.endswith(("mlp.gate.weight", "mlp.router.weight", "block_sparse_moe.gate.weight", "router.layer.weight")):
         return 0.0, 1.5 / shape[-1] ** 0.5
     one = 1 if model_type.startswith("gemma") else 0  # Gemma's norms add it
-    if name.endswith(".bias"):
+    if name.endswith("bias"):
         return 0.0, 0.3
+    if name.endswith("sinks"):
+        return 2.0, 1.0
+    if name.endswith("experts.gate_up_proj"):  # of gpt-oss: columns are outputs, and some are cut
+        return 0.0, 3.0 / shape[1] ** 0.5
+    if name.endswith("experts.down_proj"):
+        return 0.0, 0.3 / shape[1] ** 0.5
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
         return 1.3 - one, 0.15
     if "post_feedforward_layernorm" in name or (
@@ -336,9 +349,9 @@ def margin_in(config, model, tokens):
     routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith("router")]
     scores = []
 
-
     def score(module, inputs, _):  # some routers give probabilities
-        scores.append((inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T).numpy())
+        bias = getattr(module, "bias", None)
+        scores.append(torch.nn.functional.linear(inputs[0].reshape(-1, module.weight.shape[1]), module.weight, bias).numpy())
 
     hooks = [r.register_forward_hook(score) for r in routers]
     with torch.no_grad():

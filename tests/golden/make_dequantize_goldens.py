@@ -14,10 +14,11 @@ import gguf
 import numpy as np
 
 BLOCKS = 64
-# Places of the f16 numbers in a block. Their bit 14 is cleared, which makes any bits a finite number below 2.
+# Places of the f16 numbers in a block. Their bit 14 is cleared, which makes any bits a finite number below 2. The scale of
+# MXFP4 is a byte: it has the place of an f16's upper byte.
 HALVES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [-1],
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 
 BLOCKS = 128
-TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
 
 
 def fnv1a(raw):

@@ -58,6 +58,12 @@ Status expect_bounded(uint64_t file_bytes, const Read& read) {
 Status read_model(Result<std::unique_ptr<ModelFile>> model) {
   if (!model.ok()) return model.status();
   (void)describe_model(**model);
+  for (const GgufTensor& tensor : (*model)->gguf().tensors()) {
+    if (tensor.rows == nullptr) continue;
+    const uint64_t rows = tensor.values() / tensor.shape[0];
+    std::vector<std::byte> row(tensor.bytes() / rows);
+    for (uint64_t i = 0; i < rows; ++i) tensor.rows->read(static_cast<int64_t>(i), row.data());
+  }
   KV_ASSIGN_OR_RETURN(TokenizerData data, (*model)->read_tokenizer());
   KV_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::create(std::move(data)));
   (void)tokenizer.encode("a text \n<s>", true);
@@ -110,6 +116,12 @@ test::TinyLlamaShape smallest(const std::string& architecture) {
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
   shape.context = 64;
+  if (architecture != "gpt-oss") return shape;
+  shape.experts = 2;
+  shape.experts_used = 1;
+  shape.expert_ffn = 32;
+  shape.window = 16;
+  shape.other_types = {{"_exps", ops::WeightType::kMxfp4}};
   return shape;
 }
 
@@ -252,7 +264,7 @@ constexpr const char* kLies[] = {"-1",      "0",   "2147483647", "4294967296", "
 
 TEST(HostileFiles, FieldsOfConfigurationsMayLie) {
   int refused = 0;
-  for (const char* architecture : {"llama", "gemma3", "mistral3", "opt", "phi3", "smollm3"}) {
+  for (const char* architecture : {"llama", "gemma3", "gpt-oss", "mistral3", "opt", "phi3", "smollm3"}) {
     const TinyFolder folder = test::make_tiny_folder(smallest(architecture), ops::WeightType::kBf16, 1);
     const json config = json::parse(folder.texts.at("config.json"));
     for (const auto& [field, value] : config.items()) {

@@ -88,6 +88,56 @@ TEST(ModelFolder, ReadsMixturesInOtherWords) {
                  "'layers.0.shared_mlp.input_linear.weight' is missing");
 }
 
+TinyFolder gpt_oss_folder(WeightType experts) {
+  for (test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+    if (shape.architecture != "gpt-oss") continue;
+    shape.other_types = {{"_exps", experts}};
+    return make_tiny_folder(shape, WeightType::kBf16, 5);
+  }
+  KV_CHECK(false, "no gpt-oss");
+  return {};
+}
+
+TEST(ModelFolder, RefusesGptOssInOtherForms) {
+  const TinyFolder bf16 = gpt_oss_folder(WeightType::kBf16), mxfp4 = gpt_oss_folder(WeightType::kMxfp4);
+  EXPECT_EQ((*Opened(mxfp4)).weights().layers[1].experts.gate[3].type, WeightType::kMxfp4);
+  expect_refused(with(bf16, R"("swiglu_alpha":1.7)"), ErrorCode::kUnsupported, "'swiglu_alpha' is 1.7");
+  TinyFolder limit = bf16;
+  limit.edit("config.json", R"("swiglu_limit":7.0)", R"("swiglu_limit":8.0)");
+  expect_refused(limit, ErrorCode::kUnsupported, "'swiglu_limit' is 8");
+  TinyFolder other = mxfp4;
+  other.edit("config.json", R"("quant_method":"mxfp4")", R"("quant_method":"fp8")");
+  expect_refused(other, ErrorCode::kUnsupported, "'quantization_config'");
+  expect_refused(with(tiny_folder_of("llama"), R"("quantization_config":{"quant_method":"mxfp4"})"),
+                 ErrorCode::kUnsupported, "'quantization_config'");
+  const auto without = [](TinyFolder folder, const std::string& name) {
+    std::erase_if(folder.tensors, [&](const auto& tensor) { return tensor.name == name; });
+    return folder;
+  };
+  const std::string experts = "model.layers.1.mlp.experts.";
+  expect_refused(without(mxfp4, experts + "gate_up_proj_scales"), ErrorCode::kCorrupt,
+                 "'layers.1.mlp.experts.gate_up_proj' is missing");
+  expect_refused(without(mxfp4, experts + "gate_up_proj_bias"), ErrorCode::kCorrupt,
+                 "'layers.1.mlp.experts.gate_up_proj_bias' is missing");
+  expect_refused(without(bf16, "model.layers.2.self_attn.sinks"), ErrorCode::kCorrupt,
+                 "'layers.2.self_attn.sinks' is missing");
+  TinyFolder odd = mxfp4;
+  odd.tensor(experts + "down_proj_blocks").shape = {8, 128, 6, 8};
+  expect_refused(odd, ErrorCode::kCorrupt, "shape of the tensor layers.1.mlp.experts.down_proj_blocks");
+  TinyFolder flat = bf16;
+  flat.tensor(experts + "gate_up_proj").shape = {8, 128 * 192};
+  expect_refused(flat, ErrorCode::kCorrupt, "blk.1.ffn_gate_exps.weight");
+  TinyFolder twice = bf16;
+  twice.tensors.push_back(twice.tensor(experts + "down_proj"));
+  twice.tensors.back().name = "layers.1.mlp.experts.down_proj";
+  expect_refused(twice, ErrorCode::kCorrupt, "there twice");
+  TinyFolder bytes = bf16;
+  auto& tensor = bytes.tensor("model.layers.1.self_attn.q_proj.weight");
+  tensor.type = "U8";
+  tensor.data.resize(tensor.data.size() / 2);
+  expect_refused(bytes, ErrorCode::kUnsupported, "is of type I8");
+}
+
 TEST(ModelFolder, ReadsTheScalingOfRope) {
   const auto rope_of = [](const std::string& fields, const std::string& architecture = "llama") {
     const Opened opened(with(tiny_folder_of(architecture), fields));

@@ -88,7 +88,7 @@ TEST(ModelSpec, SeesUntiedEmbeddingsAndRopeFactors) {
 
 TEST(ModelSpec, NamesAnotherArchitecture) {
   GgufBuilder b = tiny_header();
-  for (const char* name : {"rwkv7", "gpt-oss", "deepseek2"}) {
+  for (const char* name : {"rwkv7", "qwen3next", "deepseek2"}) {
     b.set_string("general.architecture", name);
     expect_refused(b, ErrorCode::kUnsupported,
                    fmt::format("'{}' is not supported; use one of dots1, gemma2, gemma3", name));
@@ -234,6 +234,29 @@ TEST(ModelSpec, ReadsMixturesOfExperts) {
   EXPECT_DOUBLE_EQ(dots1->expert_share(), 0.25);
 }
 
+TEST(ModelSpec, ReadsGptOss) {
+  GgufBuilder b = test::tiny_llama_builder(mixture("gpt-oss"), ops::WeightType::kF32, 1);
+  b.set_u32("gpt-oss.expert_gating_func", 3);  // a softmax of the chosen scores
+  const auto spec = config_of(b);
+  const ExpertSpec experts = {.count = 8, .used = 3, .ffn_dim = 96, .renormalise = true};
+  EXPECT_TRUE(spec->experts == experts);
+  EXPECT_TRUE(spec->sinks);
+  EXPECT_EQ(spec->activation, Activation::kClampedSwiglu);
+  EXPECT_EQ(spec->layer(0).window, 96);
+  EXPECT_EQ(spec->layer(1).window, 0);
+  EXPECT_EQ(spec->layer(2).window, 96);
+  // YaRN from 100 positions over a base of 150000: pair i turns once in them at
+  // i = 32 ln(100 / 2 pi) / (2 ln 150000) = 3.71499, which is not rounded; before pair 0 none turns 32 times.
+  const std::vector<float>& divisors = spec->ropes[0].divisors;
+  ASSERT_EQ(divisors.size(), 16U);
+  EXPECT_EQ(divisors[0], 1);
+  EXPECT_NEAR(divisors[1], 1 / (0.269180 / 32 + 1 - 0.269180), 1e-5);
+  EXPECT_NEAR(divisors[3], 1 / (0.807539 / 32 + 1 - 0.807539), 1e-4);
+  EXPECT_EQ(divisors[4], 32);
+  b.set_bool("kvasir.yarn_truncate", true);  // 3.71499 becomes 4
+  EXPECT_NEAR(config_of(b)->ropes[0].divisors[1], 1 / (0.25 / 32 + 0.75), 1e-5);
+}
+
 TEST(ModelSpec, RefusesMixturesThatMakeNoSense) {
   const auto refused = [](const char* key, uint32_t value, ErrorCode code, const std::string& part) {
     GgufBuilder b = test::tiny_llama_builder(mixture("dots1"), ops::WeightType::kF32, 1);
@@ -245,7 +268,7 @@ TEST(ModelSpec, RefusesMixturesThatMakeNoSense) {
   refused("expert_used_count", 9, ErrorCode::kCorrupt, "2 of 4 groups of 16 experts do not have 9");
   refused("expert_group_count", 3, ErrorCode::kCorrupt, "2 of 3 groups of 16 experts");
   refused("expert_group_used_count", 5, ErrorCode::kCorrupt, "5 of 4 groups");
-  refused("expert_gating_func", 3, ErrorCode::kUnsupported, "'dots1.expert_gating_func' is 3");
+  refused("expert_gating_func", 4, ErrorCode::kUnsupported, "'dots1.expert_gating_func' is 4");
   refused("expert_gating_func", 1, ErrorCode::kUnsupported, "softmax over 4 groups");
   refused("expert_shared_count", 1U << 30, ErrorCode::kCorrupt, "shared experts");
   GgufBuilder many = test::tiny_llama_builder(mixture("llama"), ops::WeightType::kF32, 1);

@@ -88,7 +88,7 @@ TEST(QuantizeRow, PlainBlocksAreThoseOfGguf) {
     EXPECT_EQ(hash_of(bytes.data(), bytes.size()), std::stoull(hash, nullptr, 16)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 5);
+  EXPECT_EQ(compared, 6);
 }
 
 // Bounds 2 % above the errors of ggml's quantisers on Gaussian rows (docs/models.md).
@@ -127,7 +127,7 @@ TEST(QuantizeRow, ZerosConstantsAndTinyValuesAreKept) {
 // The quotient of a level and such a value is infinite, and its product with a zero is no number.
 TEST(QuantizeRow, TinyValuesBesideZerosBecomeZeros) {
   for (const ops::WeightTraits& t : ops::kWeightTraits) {
-    if (t.block_values == 1) continue;
+    if (t.block_values == 1 || t.bf16_scale) continue;  // whose scales are as tiny
     SCOPED_TRACE(t.name);
     for (const float tiny : {1e-38F, -1e-38F, 1e-44F}) {
       std::vector<float> row(256, 0.0F), out(256, 1.0F);
@@ -151,7 +151,7 @@ TEST(QuantizeRow, RefusesWhatATypeCannotHold) {
     EXPECT_FALSE(quantize_row(t.type, row, out.data()).ok());
     row[17] = 3e38F;
     EXPECT_EQ(quantize_row(t.type, row, out.data()).ok(),
-              t.type == WeightType::kF32 || t.type == WeightType::kBf16);
+              t.type == WeightType::kF32 || t.type == WeightType::kBf16 || t.type == WeightType::kMxfp4);
   }
   EXPECT_THAT(refusal(WeightType::kQ4K), HasSubstr("value 17 (3e+38) is too large for Q4_K"));
   row[17] = std::numeric_limits<float>::quiet_NaN();
@@ -326,6 +326,18 @@ TEST(Recipe, RowsThatAreNoWholeBlocksFallBack) {
   EXPECT_EQ(type("q6_k", 288), "Q8_0");
   EXPECT_EQ(type("iq4_xs", 288), "IQ4_NL");
   EXPECT_EQ(type("q4_k_m", 40), "F16");
+}
+
+TEST(Recipe, Mxfp4IsForExperts) {
+  const ModelSpec spec = spec_of(2, 4, false);
+  for (const char* name :
+       {"blk.1.ffn_gate_exps.weight", "blk.0.ffn_down_exps.weight", "blk.0.ffn_up.3.weight"}) {
+    EXPECT_EQ(type_of("mxfp4_moe", spec, name, 288), "MXFP4") << name;
+  }
+  for (const char* name :
+       {"blk.1.attn_v.weight", "blk.0.ffn_down_shexp.weight", "output.weight", "token_embd.weight"}) {
+    EXPECT_EQ(type_of("mxfp4_moe", spec, name, 288), "Q8_0") << name;
+  }
 }
 
 TEST(Recipe, VectorsTablesAndRoutersAreNotQuantised) {

@@ -382,8 +382,18 @@ TEST(Merge, SeveralHeadsInPlaceAndFinalize) {
     kernels.merge(in_place.data(), flatten(b).data(), heads, dim, in_place.data());
     same_bits(flatten(merged), in_place, "merge");
     std::vector<float> out(static_cast<size_t>(heads * dim));
-    kernels.finalize(in_place.data(), heads, dim, out.data());
+    kernels.finalize(in_place.data(), nullptr, heads, dim, out.data());
     same_bits(want_out, out, "finalize");
+    // A sink is one more part, without values: below, among and above the scores.
+    const std::vector<float> sinks = {merged[0].m - 3.0f, merged[1].m, merged[2].m + 2.5f};
+    std::vector<float> with_sinks;
+    for (size_t h = 0; h < 3; ++h) {
+      const ReferencePartial sink{sinks[h], 1.0f, std::vector<float>(static_cast<size_t>(dim))};
+      const ReferencePartial all = reference_merge(merged[h], sink);
+      for (float o : all.o) with_sinks.push_back(o / all.l);
+    }
+    kernels.finalize(in_place.data(), sinks.data(), heads, dim, out.data());
+    same_bits(with_sinks, out, "finalize with sinks");
   });
 }
 

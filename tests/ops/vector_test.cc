@@ -127,6 +127,33 @@ TEST(Elementwise, SiluAddScale) {
   }
 }
 
+// (up' + 1) gate' sigmoid(1.702 gate'), the gate cut at 7, up at -7 and 7.
+TEST(Elementwise, ClampedSwiglu) {
+  for (int64_t n : kLengths) {
+    Random random(static_cast<uint64_t>(n));
+    const auto gate = random_floats(random, n, 12.0f), up = random_floats(random, n, 12.0f);
+    std::vector<float> want;
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const float g = std::min(gate[i], 7.0f), u = std::clamp(up[i], -7.0f, 7.0f);
+      want.push_back(g / (1.0f + reference_exp(g * -1.702f)) * (u + 1.0f));
+    }
+    for_each_isa([&](const Kernels& kernels) {
+      std::vector<float> y(gate.size());
+      kernels.clamped_swiglu(gate.data(), up.data(), 1.702f, 7.0f, n, y.data());
+      same_bits(want, y, "clamped_swiglu");
+    });
+  }
+  // By hand: sigmoid(1.702) = 0.845795, times 1.5 - 0.5 + 1; at the limits 7 sigmoid(11.914) (7 + 1).
+  for_each_isa([&](const Kernels& kernels) {
+    const float gate[3] = {1.0f, 50.0f, -100.0f}, up[3] = {0.5f, 9.0f, -9.0f};
+    float y[3];
+    kernels.clamped_swiglu(gate, up, 1.702f, 7.0f, 3, y);
+    EXPECT_NEAR(y[0], 1.268693f, 1e-5f);
+    EXPECT_NEAR(y[1], 55.999626f, 1e-4f);
+    EXPECT_NEAR(y[2], 0.0f, 1e-6f);
+  });
+}
+
 TEST(Softmax, MaximumAndSumByLane) {
   for (int64_t n : {1, 15, 16, 17, 1000, 49152}) {
     Random random(static_cast<uint64_t>(n));

@@ -20,7 +20,15 @@ int bit(const uint8_t* p, int64_t i) {
   return p[i / 8] >> (i % 8) & 1;
 }
 
+BlockWeight mxfp4(const uint8_t* b, int64_t i) {
+  BlockWeight w;
+  w.scale = std::ldexp(1.0f, b[0] - 128);
+  w.q = kMxfp4Values[nibble(b + 1, i)];
+  return w;
+}
+
 BlockWeight small(WeightType type, const uint8_t* b, int64_t i) {
+  if (type == WeightType::kMxfp4) return mxfp4(b, i);
   BlockWeight w;
   w.scale = half_at(b);
   switch (type) {
@@ -166,6 +174,8 @@ HalfPlaces half_places(WeightType type) {
       return {108, -1};
     case WeightType::kQ6K:
       return {208, -1};
+    case WeightType::kMxfp4:
+      return {-1, -1};
     default:
       return {0, -1};
   }
@@ -177,6 +187,11 @@ std::vector<uint8_t> random_blocks(Random& random, WeightType type, int64_t bloc
   std::vector<uint8_t> out(static_cast<size_t>(blocks * size));
   for (uint8_t& b : out) b = static_cast<uint8_t>(random.bits());
   const HalfPlaces places = half_places(type);
+  if (type == WeightType::kMxfp4) {
+    for (int64_t i = 0; i < blocks; ++i)
+      out[static_cast<size_t>(i * size)] = static_cast<uint8_t>(119 + random.below(8));
+    return out;
+  }
   for (int64_t i = 0; i < blocks; ++i) {
     const double scale = factors ? (random.unit() - 0.5) * 1e-3 : random.unit() * 0.02;
     const double min = random.unit() * (factors ? 2e-3 : -0.1);

@@ -12,6 +12,8 @@
 namespace kvasir::test {
 
 // What the codes of IQ4_NL and IQ4_XS stand for.
+constexpr int kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                  0, -1, -2, -3, -4, -6, -8, -12};  // of MXFP4, twice
 constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // A quantised weight is (scale_factor × scale) × q, or that less or plus a minimum (min_factor × min).
@@ -32,6 +34,7 @@ bool has_minimum(ops::WeightType type);
 bool has_scale_per_16(ops::WeightType type);
 
 // Any bytes are blocks, but for their f16 numbers: places in a block of the scale and, or -1, the minimum.
+// The scale of MXFP4 is a byte: it has the place of an f16's upper byte.
 struct HalfPlaces {
   int64_t scale = 0;
   int64_t min = -1;

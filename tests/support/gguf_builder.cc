@@ -39,6 +39,7 @@ uint32_t gguf_type_id(ops::WeightType type) {
       {ops::WeightType::kQ8_0, 8},   {ops::WeightType::kQ2K, 10},   {ops::WeightType::kQ3K, 11},
       {ops::WeightType::kQ4K, 12},   {ops::WeightType::kQ5K, 13},   {ops::WeightType::kQ6K, 14},
       {ops::WeightType::kIq4Nl, 20}, {ops::WeightType::kIq4Xs, 23}, {ops::WeightType::kBf16, 30},
+      {ops::WeightType::kMxfp4, 39},
   };
   for (const auto& [known, id] : kIds) {
     if (known == type) return id;

@@ -232,6 +232,25 @@ void append_iq4_xs(Bytes& out, Row x) {
   }
 }
 
+// The largest value is 4 to 8 of e2m1's, whose largest is 6.
+void append_mxfp4(Bytes& out, Row x) {
+  const float most = largest(x);
+  const int exponent = most == 0 ? 0 : std::ilogb(most) - 2;
+  append(out, static_cast<uint8_t>(exponent + 127));
+  Codes codes;
+  for (float v : x) {
+    size_t best = 0;
+    const float scaled = std::ldexp(v, 1 - exponent);
+    for (size_t i = 1; i < 16; ++i) {
+      if (std::fabs(scaled - static_cast<float>(kMxfp4Values[i])) <
+          std::fabs(scaled - static_cast<float>(kMxfp4Values[best])))
+        best = i;
+    }
+    codes.push_back(static_cast<uint8_t>(best));
+  }
+  append_nibbles(out, codes);
+}
+
 void append_block(Bytes& out, WeightType type, Row x) {
   switch (type) {
     case WeightType::kQ8_0:
@@ -255,6 +274,8 @@ void append_block(Bytes& out, WeightType type, Row x) {
       return append_iq4_nl(out, x);
     case WeightType::kIq4Xs:
       return append_iq4_xs(out, x);
+    case WeightType::kMxfp4:
+      return append_mxfp4(out, x);
     default:
       KV_CHECK(false, "{}", ops::weight_type_name(type));
   }

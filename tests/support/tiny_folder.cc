@@ -49,6 +49,7 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"post_ffw_norm", "post_feedforward_layernorm"},
       {"ffn_gate_inp", architecture == "llama"        ? "block_sparse_moe.gate"
                        : architecture == "granitemoe" ? "block_sparse_moe.router.layer"
+                       : architecture == "gpt-oss"    ? "mlp.router"
                                                       : "mlp.gate"},
       {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
       {"ffn_gate_shexp", "mlp." + shared_expert(architecture) + ".gate_proj"},
@@ -67,8 +68,10 @@ std::string their_name(const std::string& architecture, const std::string& ours)
   const std::string last = architecture == "opt" ? "final_layer_norm" : "norm";
   if (ours.starts_with("output_norm.")) return prefix + last + ours.substr(ours.find('.'));
   const size_t layer_end = ours.find('.', 4), stem_end = ours.find('.', layer_end + 1);
-  if (ours.ends_with("exp_probs_b.bias")) {
-    return prefix + "layers" + ours.substr(3, layer_end - 3) + ".mlp.gate.e_score_correction_bias";
+  for (const auto& [ending, theirs] : {std::pair{"exp_probs_b.bias", ".mlp.gate.e_score_correction_bias"},
+                                       {"attn_sinks.weight", ".self_attn.sinks"},
+                                       {"ffn_down_exps.bias", ".mlp.experts.down_proj_bias"}}) {
+    if (ours.ends_with(ending)) return prefix + "layers" + ours.substr(3, layer_end - 3) + theirs;
   }
   return prefix + "layers" + ours.substr(3, layer_end - 3) + "." +
          their_stem(architecture, ours.substr(layer_end + 1, stem_end - layer_end - 1)) +
@@ -139,7 +142,27 @@ json opt_config(const TinyLlamaShape& s) {
 void add_experts(json& out, const TinyLlamaShape& s) {
   const std::string& name = s.architecture;
   out["num_experts_per_tok"] = s.experts_used;
-  if (name == "llama" || name == "granitemoe") {
+  if (name == "gpt-oss") {
+    out.erase("rope_theta");
+    const auto is_mxfp4 = [](const auto& part) { return part.second == ops::WeightType::kMxfp4; };
+    if (std::any_of(s.other_types.begin(), s.other_types.end(), is_mxfp4)) {
+      out["quantization_config"] = {{"quant_method", "mxfp4"},
+                                    {"modules_to_not_convert", json::array({"lm_head"})}};
+    }
+    out.update({{"model_type", "gpt_oss"},
+                {"num_local_experts", s.experts},
+                {"intermediate_size", s.expert_ffn},
+                {"sliding_window", s.window},
+                {"swiglu_limit", 7.0},
+                {"rope_parameters",
+                 {{"rope_type", "yarn"},
+                  {"rope_theta", s.rope_base},
+                  {"factor", 32.0},
+                  {"beta_fast", 32.0},
+                  {"beta_slow", 1.0},
+                  {"truncate", false},
+                  {"original_max_position_embeddings", 100}}}});
+  } else if (name == "llama" || name == "granitemoe") {
     out.update({{"model_type", name == "llama" ? "mixtral" : "granitemoeshared"},
                 {"num_local_experts", s.experts},
                 {"intermediate_size", s.expert_ffn}});
@@ -313,6 +336,91 @@ void add_each_expert(TinyFolder& out, const std::string& architecture, const Ggu
   }
 }
 
+// gpt-oss: outputs are columns. Several: theirs by turns, in one tensor.
+void add_columns(TinyFolder& out, const std::string& role, const std::vector<const GgufTensor*>& parts) {
+  const GgufTensor& first = *parts[0];
+  const size_t value = first.type->block_bytes, turns = parts.size();
+  const uint64_t inputs = first.shape[0], outputs = first.shape[1], experts = first.shape[2];
+  FolderTensor& to = out.tensors.emplace_back();
+  to.name = fmt::format("model.layers.{}.mlp.experts.{}", layer_of(first.name), role);
+  to.type = first.type->name;
+  to.shape = {experts, inputs, outputs * turns};
+  to.data.resize(first.data.size() * turns);
+  for (uint64_t e = 0; e < experts; ++e) {
+    for (uint64_t o = 0; o < outputs * turns; ++o) {
+      for (uint64_t i = 0; i < inputs; ++i) {
+        const std::byte* from =
+            parts[o % turns]->data.data() + ((e * outputs + o / turns) * inputs + i) * value;
+        std::memcpy(to.data.data() + ((e * inputs + i) * outputs * turns + o) * value, from, value);
+      }
+    }
+  }
+}
+
+// The same of MXFP4: outputs are rows of blocks, which have value 2i in the low half of byte i.
+void add_mxfp4(TinyFolder& out, const std::string& role, const std::vector<const GgufTensor*>& parts) {
+  const GgufTensor& first = *parts[0];
+  const uint64_t blocks = first.shape[0] / 32, outputs = first.shape[1], experts = first.shape[2];
+  const size_t turns = parts.size();
+  FolderTensor codes, scales;
+  const std::string name = fmt::format("model.layers.{}.mlp.experts.{}", layer_of(first.name), role);
+  codes.name = name + "_blocks";
+  scales.name = name + "_scales";
+  codes.type = scales.type = "U8";
+  scales.shape = {experts, outputs * turns, blocks};
+  codes.shape = {experts, outputs * turns, blocks, 16};
+  for (uint64_t row = 0; row < experts * outputs * turns; ++row) {
+    const uint64_t e = row / (outputs * turns), o = row % (outputs * turns);
+    const std::byte* from = parts[o % turns]->data.data() + (e * outputs + o / turns) * blocks * 17;
+    for (uint64_t b = 0; b < blocks; ++b, from += 17) {
+      scales.data.push_back(from[0]);
+      const auto code = [from](size_t i) { return i < 16 ? from[1 + i] & std::byte{15} : from[i - 15] >> 4; };
+      for (size_t i = 0; i < 32; i += 2) codes.data.push_back(code(i) | code(i + 1) << 4);
+    }
+  }
+  out.tensors.push_back(std::move(codes));
+  out.tensors.push_back(std::move(scales));
+}
+
+void add_outputs(TinyFolder& out, const std::string& role, const std::vector<const GgufTensor*>& parts) {
+  if (parts[0]->type->name == "MXFP4") return add_mxfp4(out, role, parts);
+  add_columns(out, role, parts);
+}
+
+// Biases of gate and up by turns.
+void add_bias_by_turns(TinyFolder& out, const GgufTensor& gate, const GgufTensor& up) {
+  FolderTensor& to = out.tensors.emplace_back();
+  to.name = fmt::format("model.layers.{}.mlp.experts.gate_up_proj_bias", layer_of(gate.name));
+  to.type = gate.type->name;
+  to.shape = {gate.shape[1], 2 * gate.shape[0]};
+  for (size_t i = 0; i < gate.data.size(); i += sizeof(float)) {
+    for (const GgufTensor* part : {&gate, &up}) {
+      const auto value = part->data.subspan(i, sizeof(float));
+      to.data.insert(to.data.end(), value.begin(), value.end());
+    }
+  }
+}
+
+// True: it is of experts, and is there now.
+bool add_gpt_oss(TinyFolder& out, const Gguf& file, const GgufTensor& tensor) {
+  const std::string name(tensor.name);
+  const size_t stem = name.find("ffn_");
+  if (name.find("_exps.") == std::string::npos || name.ends_with("ffn_down_exps.bias")) return false;
+  if (name.find("ffn_up") != std::string::npos) return true;  // with gate
+  if (name.find("ffn_down") != std::string::npos) {
+    add_outputs(out, "down_proj", {&tensor});
+    return true;
+  }
+  std::string up = name;
+  const GgufTensor& other = *file.find_tensor(up.replace(stem + 4, 4, "up"));
+  if (name.ends_with(".bias")) {
+    add_bias_by_turns(out, tensor, other);
+  } else {
+    add_outputs(out, "gate_up_proj", {&tensor, &other});
+  }
+  return true;
+}
+
 // Granite: of each expert the rows of gate, then those of up.
 void add_gate_and_up(TinyFolder& out, const GgufTensor& gate, const GgufTensor& up) {
   FolderTensor& to = out.tensors.emplace_back();
@@ -349,7 +457,9 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
   for (const GgufTensor& tensor : (*model)->gguf().tensors()) {
     const std::string name(tensor.name);
     if (name == "rope_freqs.weight") continue;  // what the configuration says instead is up to the test
-    if (name.find("_exps.") != std::string::npos && architecture != "granitemoe") {
+    if (architecture == "gpt-oss" && add_gpt_oss(out, (*model)->gguf(), tensor)) continue;
+    if (name.find("_exps.") != std::string::npos && architecture != "granitemoe" &&
+        architecture != "gpt-oss") {
       add_each_expert(out, architecture, tensor);
       continue;
     }

@@ -91,6 +91,7 @@ class TinyWriter {
   void write_architecture(int32_t q_dim, int32_t kv_dim);
   void write_expert_metadata();
   void write_experts();
+  void write_expert_biases(int32_t layer);
   void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
   bool has_widths() const { return is({"dots1", "qwen2moe", "qwen3moe"}); }
@@ -138,6 +139,11 @@ void TinyWriter::write_metadata() {
     u32("rope.scaling.original_context_length", 100);
   }
   if (shape_.experts > 0) write_expert_metadata();
+  if (is({"gpt-oss"})) {
+    out_.set_string(key("rope.scaling.type"), "yarn");
+    out_.set_f32(key("rope.scaling.factor"), 32.0F);
+    u32("rope.scaling.original_context_length", 100);
+  }
   if (is({"granite", "granitemoe"})) {
     out_.set_f32(key("attention.scale"), 0.125F);
     out_.set_f32(key("embedding_scale"), 1.5F);
@@ -196,12 +202,30 @@ void TinyWriter::write_experts() {
     stacked(name("ffn_gate_exps"), shape_.expert_ffn, shape_.dim, 1.0F);
     stacked(name("ffn_up_exps"), shape_.expert_ffn, shape_.dim, 1.0F);
     stacked(name("ffn_down_exps"), shape_.dim, shape_.expert_ffn, 1.5F);
+    if (is({"gpt-oss"})) write_expert_biases(l);
     if (shape_.shared_ffn == 0) continue;
     matrix(name("ffn_gate_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_up_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_down_shexp"), shape_.dim, shape_.shared_ffn, 1.0F);
     if (is({"qwen2moe"})) vector(name("ffn_gate_inp_shexp"), normals(next_seed(), dim, 0.0F, deviation));
   }
+}
+
+// And sinks, about as large as the largest scores.
+void TinyWriter::write_expert_biases(int32_t layer) {
+  const auto biases = [&](std::string_view role, int32_t width) {
+    const auto count = static_cast<size_t>(shape_.experts) * static_cast<size_t>(width);
+    out_.add_tensor(fmt::format("blk.{}.{}.bias", layer, role),
+                    {static_cast<uint64_t>(width), static_cast<uint64_t>(shape_.experts)},
+                    gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, normals(next_seed(), count, 0.0F, 0.4F), width));
+  };
+  vector(fmt::format("blk.{}.attn_sinks.weight", layer),
+         normals(next_seed(), static_cast<size_t>(shape_.heads), 3.0F, 1.0F));
+  bias(fmt::format("blk.{}.ffn_gate_inp", layer), shape_.experts);
+  biases("ffn_gate_exps", shape_.expert_ffn);
+  biases("ffn_up_exps", shape_.expert_ffn);
+  biases("ffn_down_exps", shape_.dim);
 }
 
 void TinyWriter::write_tokenizer() {
@@ -233,8 +257,8 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
     bias(name("attn_q"), q_dim);
     bias(name("attn_k"), kv_dim);
     bias(name("attn_v"), kv_dim);
+    if (is({"opt", "gpt-oss"})) bias(name("attn_output"), shape_.dim);
     if (!is({"opt"})) continue;
-    bias(name("attn_output"), shape_.dim);
     bias(name("ffn_up"), shape_.ffn);
     bias(name("ffn_down"), shape_.dim);
   }
@@ -283,7 +307,7 @@ void TinyWriter::write_tensors() {
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
     matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
-    if (norms_before) norm(norm_name("ffn_norm"), 1.0F);
+    if (norms_before) norm(norm_name(is({"gpt-oss"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
     if (apart) {
       if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
@@ -293,7 +317,7 @@ void TinyWriter::write_tensors() {
   }
   norm("output_norm", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
-  if (shape_.qkv_bias || is({"qwen2", "qwen2moe", "opt"})) write_biases(q_dim, kv_dim);
+  if (shape_.qkv_bias || is({"qwen2", "qwen2moe", "opt", "gpt-oss"})) write_biases(q_dim, kv_dim);
   write_architecture(q_dim, kv_dim);
   if (shape_.experts > 0) write_experts();
   if (shape_.rope_factors) {
@@ -451,6 +475,10 @@ std::vector<TinyLlamaShape> tiny_mixtures() {
   dots.expert_groups = 4;
   dots.expert_groups_used = 2;
   dots.dense_layers = 1;
+  TinyLlamaShape& oss = add("gpt-oss", 8, 3);
+  oss.window = 96;
+  oss.rope_base = 150000.0F;
+  oss.tied = false;
   add("granitemoe", 6, 2).shared_ffn = 64;
   add("llama", 8, 2);
   add("olmoe", 9, 3);

@@ -105,11 +105,11 @@ uint64_t AttentionPass::scratch_bytes() const {
 
 // ---------------------------------------------------------------- one layer
 
-void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
+void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, const Output& out,
                         ThreadPool& pool) {
   Work& work = work_of(layer);
   const auto pieces = static_cast<int64_t>(work.tiles.pieces().size());
-  const Pieces all = {this, {work, step, layer, qkv, {out, out_stride}}};
+  const Pieces all = {this, {work, step, layer, qkv, out}};
   if (work.scores < kSoloScores) {
     pool.for_each(pieces, [&](Share mine, int thread) { all.run(mine, thread); }, {pieces});
   } else if (step.transfers.empty() && work.tiles.remote_tiles().empty()) {
@@ -163,8 +163,8 @@ void AttentionPass::end_piece(const Layer& layer, size_t index, Local& local) {
   }
 }
 
-void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers, float* out,
-                                  int64_t out_stride, ThreadPool& pool) {
+void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers, const Output& out,
+                                  ThreadPool& pool) {
   const Work& work = work_of(layer);
   const std::span<const size_t> remote = work.tiles.remote_tiles();
   pool.for_each(static_cast<int64_t>(remote.size()), [&](Share mine, int thread) {
@@ -173,7 +173,7 @@ void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers
       const Tile& tile = work.tiles.tiles()[remote[static_cast<size_t>(i)]];
       if (tile.left_out) continue;
       merge(work, tile, &answers, local);
-      store({out, out_stride}, tile, local.trees);
+      store(out, tile, local.trees);
     }
   });
 }
@@ -346,10 +346,12 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
 }
 
 void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
-  const int64_t heads = spec_.queries_per_kv();
+  const int64_t heads = spec_.queries_per_kv(), first_head = tile.kv_head * heads;
+  const bool without = out.sinks == nullptr || (mutant(Mutant::kSinkLeftOut) && tile.rows == 1);
+  const float* sinks = without ? nullptr : out.sinks + first_head;
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* row = out.rows + (tile.first_row + i) * out.stride + tile.kv_head * heads * spec_.head_dim;
-    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, spec_.head_dim, row);
+    float* row = out.rows + (tile.first_row + i) * out.stride + first_head * spec_.head_dim;
+    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), sinks, heads, spec_.head_dim, row);
   }
 }
 

@@ -31,6 +31,12 @@ namespace kvasir {
 
 class AttentionPass {
  public:
+  struct Output {
+    float* rows;                   // [rows][q_dim]
+    int64_t stride;                // floats from one row to the next
+    const float* sinks = nullptr;  // [heads], of the layer; null: none
+  };
+
   // The arguments outlive the pass. frame: the shape of one layer group's planes in device_memory.
   AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels, const CacheGeometry& geometry,
                 const ops::KvShape& frame, std::byte* device_memory, int threads);
@@ -51,12 +57,11 @@ class AttentionPass {
   // Bytes of the buffers for partial results; they grow with the longest history and never shrink.
   uint64_t scratch_bytes() const;
 
-  // One layer. qkv: [rows][q, k, v], queries rotated and scaled, K and V already in their frames. out:
-  // [rows][q_dim], out_stride floats apart. Rows that have leaves at peers are in `out` only after
-  // merge_answers(). The pool has no more than `threads`. A helper may be late: until settle() it reads qkv,
-  // the step, the history's frames and what prepare(), prepare_layer() and leave_out() change.
-  void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
-           ThreadPool& pool);
+  // One layer. qkv: [rows][q, k, v], queries rotated and scaled, K and V already in their frames. Rows that
+  // have leaves at peers are in `out` only after merge_answers(). The pool has no more than `threads`. A
+  // helper may be late: until settle() it reads qkv, the step, the history's frames and what prepare(),
+  // prepare_layer() and leave_out() change.
+  void run(const Step& step, uint32_t layer, const float* qkv, const Output& out, ThreadPool& pool);
 
   static void settle(ThreadPool& pool) { pool.settle(kLateInput); }
 
@@ -68,16 +73,11 @@ class AttentionPass {
   // True if some rows have leaves at peers in the layer.
   bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
   // After run(), when the answers for all slices that are not left out have come: the rest of the layer.
-  void merge_answers(uint32_t layer, const RemoteAttention& answers, float* out, int64_t out_stride,
-                     ThreadPool& pool);
+  void merge_answers(uint32_t layer, const RemoteAttention& answers, const Output& out, ThreadPool& pool);
 
  private:
   using Tile = AttentionTiles::Tile;
   using Piece = AttentionTiles::Piece;
-  struct Output {
-    float* rows;
-    int64_t stride;
-  };
   // What layers with the same window share.
   struct Work {
     explicit Work(int64_t window) : tiles(window) {}

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "base/units.h"
+#include "exec/cpu/gated_activation.h"
 #include "exec/cpu/product.h"
 
 namespace kvasir {
@@ -326,10 +327,12 @@ bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers)
   if (remote) {
     remote_.ask(step, layer, rows_, qkv_.data(), attention_.leaf_rows_of_thread(layer), transfers);
   }
-  attention_.run(step, layer, qkv_.data(), attended_.data(), stride, pool_);
+  const std::vector<float>& sinks = model_.layers()[layer].sinks;
+  const AttentionPass::Output out = {attended_.data(), stride, sinks.empty() ? nullptr : sinks.data()};
+  attention_.run(step, layer, qkv_.data(), out, pool_);
   if (remote) {
     if (remote_.wait(transfers)) leave_out_deferred(step, transfers);
-    attention_.merge_answers(layer, remote_, attended_.data(), stride, pool_);
+    attention_.merge_answers(layer, remote_, out, pool_);
   }
   transfers.pass(layer_attended(layer));
   return !transfers.all_deferred();
@@ -387,10 +390,8 @@ void Decoder::feed_forward(const PackedLayer& layer) {
 
 void Decoder::activate(const PackedLayer& layer, const float* row, float* out) const {
   const ModelSpec& c = model_.spec();
-  if (c.gated && c.activation == Activation::kSilu) {
-    kernels_.silu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
-  } else if (c.gated) {
-    kernels_.gelu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
+  if (c.gated) {
+    activate_gated(kernels_, c.activation, row, c.ffn_dim, out);
   } else {
     if (!layer.ffn_in_bias.empty()) {
       kernels_.add(row, layer.ffn_in_bias.data(), c.ffn_dim, out);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/mutant.h"
+#include "exec/cpu/gated_activation.h"
 #include "exec/cpu/product.h"
 
 namespace kvasir {
@@ -30,6 +30,7 @@ void ExpertPass::grow(int64_t rows) {
   chosen_.resize(slots);
   slot_of_.resize(slots);
   row_of_.resize(slots);
+  expert_of_.resize(slots);
   in_.resize(slots * 2 * static_cast<size_t>(experts_.ffn_dim));
   down_.resize(slots * dim);
   shared_in_.resize(n * 2 * shared);
@@ -45,7 +46,8 @@ OperandBuffers::Extent ExpertPass::extent(int64_t rows) const {
 uint64_t ExpertPass::bytes() const {
   const size_t floats = normed_.size() + scores_.size() + shared_weight_.size() + in_.size() + down_.size() +
                         shared_in_.size() + shared_down_.size();
-  return floats * sizeof(float) + chosen_.size() * (sizeof(ChosenExpert) + 2 * sizeof(int64_t));
+  return floats * sizeof(float) +
+         chosen_.size() * (sizeof(ChosenExpert) + 2 * sizeof(int64_t) + sizeof(int32_t));
 }
 
 // Besides full blocks each expert has one at most.
@@ -64,10 +66,8 @@ void ExpertPass::run(const PackedExperts& experts, int64_t rows) {
     std::copy_n(row(row_of_[static_cast<size_t>(slot)]), dim, to);
   });
   products_.multiply(input, experts.in, first_slot_, in_.data());
-  const int64_t width = experts.in[0].n;
-  const Operand activated = products_.make_rows(experts.down[0], slots, [&](int64_t slot, float* to) {
-    activate(in_.data() + slot * width, experts_.ffn_dim, to);
-  });
+  const Operand activated = products_.make_rows(
+      experts.down[0], slots, [&](int64_t slot, float* to) { activate_slot(experts, slot, to); });
   products_.multiply(activated, experts.down, first_slot_, down_.data());
   if (experts.has_shared()) run_shared(experts, rows);
 }
@@ -88,6 +88,9 @@ void ExpertPass::choose(const PackedExperts& experts, int64_t rows) {
     const auto count = static_cast<size_t>(experts_.count), used = static_cast<size_t>(experts_.used);
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       float* scores = scores_.data() + r * experts.router.n;
+      if (!experts.router_bias.empty()) {
+        kernels_.add(scores, experts.router_bias.data(), experts_.count, scores);
+      }
       chooser.choose({scores, count}, experts.selection_bias,
                      std::span(chosen_).subspan(static_cast<size_t>(r) * used, used));
       const bool unweighed = mutant(Mutant::kSharedUnweighed) && rows == 1;
@@ -107,6 +110,7 @@ void ExpertPass::fill_buckets(int64_t rows) {
     const int64_t slot = first_slot_[static_cast<size_t>(chosen_[i].id)]++;
     slot_of_[i] = slot;
     row_of_[static_cast<size_t>(slot)] = static_cast<int64_t>(i) / experts_.used;
+    expert_of_[static_cast<size_t>(slot)] = chosen_[i].id;
   }
   std::rotate(first_slot_.begin(), first_slot_.end() - 1, first_slot_.end());
   first_slot_[0] = 0;
@@ -123,26 +127,33 @@ void ExpertPass::run_shared(const PackedExperts& experts, int64_t rows) {
   const int64_t width = experts.shared_in.n;
   products_.multiply(experts.shared_in, input, rows, shared_in_.data(), width, false);
   const Operand activated = products_.make_rows(experts.shared_down, rows, [&](int64_t r, float* to) {
-    activate(shared_in_.data() + r * width, experts_.shared_ffn_dim, to);
+    activate_gated(kernels_, spec_.activation, shared_in_.data() + r * width, experts_.shared_ffn_dim, to);
   });
   products_.multiply(experts.shared_down, activated, rows, shared_down_.data(), spec_.dim, false);
 }
 
-void ExpertPass::add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out) const {
+void ExpertPass::add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out) {
   const int64_t dim = spec_.dim, used = experts_.used;
   std::fill_n(out, dim, 0.0F);
   for (int64_t i = 0; i < used; ++i) {
     const bool backwards = mutant(Mutant::kExpertSumOrder) && rows == 1;
     const auto at = static_cast<size_t>(row * used + (backwards ? used - 1 - i : i));
-    kernels_.add_scaled(down_.data() + slot_of_[at] * dim, chosen_[at].weight, dim, out);
+    float* y = down_.data() + slot_of_[at] * dim;
+    if (!experts.down_bias.empty()) kernels_.add(y, experts.down_bias.data() + chosen_[at].id * dim, dim, y);
+    kernels_.add_scaled(y, chosen_[at].weight, dim, out);
   }
   if (!experts.has_shared()) return;
   kernels_.add_scaled(shared_down_.data() + row * dim, shared_weight_[static_cast<size_t>(row)], dim, out);
 }
 
-void ExpertPass::activate(const float* row, int64_t ffn, float* out) const {
-  KV_CHECK(spec_.gated && spec_.activation == Activation::kSilu, "experts of another activation function");
-  kernels_.silu_mul(row, row + ffn, ffn, out);
+void ExpertPass::activate_slot(const PackedExperts& experts, int64_t slot, float* out) {
+  const int64_t width = experts.in[0].n;
+  float* row = in_.data() + slot * width;
+  if (!experts.in_bias.empty()) {
+    const int64_t expert = mutant(Mutant::kExpertBiasShared) ? 0 : expert_of_[static_cast<size_t>(slot)];
+    kernels_.add(row, experts.in_bias.data() + expert * width, width, row);
+  }
+  activate_gated(kernels_, spec_.activation, row, experts_.ffn_dim, out);
 }
 
 }  // namespace kvasir

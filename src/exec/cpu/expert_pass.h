@@ -26,9 +26,9 @@ class ExpertPass {
   OperandBuffers::Extent extent(int64_t rows) const;
   // The normed rows, to be filled before run(); `stride()` floats apart.
   float* row(int64_t index) { return normed_.data() + index * stride_; }
-  // Runs the rows through their experts. Then add_up() has a row's sum: out[dim].
+  // Runs the rows through their experts. Then add_up(), once for each row, has its sum: out[dim].
   void run(const PackedExperts& experts, int64_t rows);
-  void add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out) const;
+  void add_up(const PackedExperts& experts, int64_t row, int64_t rows, float* out);
   // The most items that a job of so many rows may have.
   int64_t most_items(const PackedExperts& experts, int64_t rows) const;
 
@@ -39,7 +39,8 @@ class ExpertPass {
   // Puts the rows of each expert side by side.
   void fill_buckets(int64_t rows);
   void run_shared(const PackedExperts& experts, int64_t rows);
-  void activate(const float* row, int64_t ffn, float* out) const;
+  // Adds an expert's bias to what its first product gave for a slot, and activates it.
+  void activate_slot(const PackedExperts& experts, int64_t slot, float* out);
 
   const ModelSpec& spec_;
   const ExpertSpec& experts_;
@@ -53,6 +54,7 @@ class ExpertPass {
   std::vector<ChosenExpert> chosen_;  // [rows][used]
   std::vector<int64_t> slot_of_;      // [rows][used]
   std::vector<int64_t> row_of_;       // [slots]
+  std::vector<int32_t> expert_of_;    // [slots]
   std::vector<int64_t> first_slot_;   // [experts + 1]
   std::vector<float> in_, down_;      // [slots][2 ffn], [slots][dim]
   std::vector<float> shared_in_, shared_down_;

@@ -114,7 +114,7 @@ class Packer {
 
   void pack(const Source& source, int64_t offset, int64_t n, std::byte* dst) {
     const WeightMatrix& m = *source.matrix;
-    if (m.used == m.type && source.order.empty()) {
+    if (m.used == m.type && source.order.empty() && m.made == nullptr) {
       ops::pack_columns(m.type, m.data, m.rows, m.columns, offset, n, dst);
       return;
     }
@@ -130,8 +130,8 @@ class Packer {
   void quantize(const WeightMatrix& m, const std::vector<int64_t>& order, int64_t first, int64_t count,
                 std::byte* out) {
     if (!status_.ok()) return;
-    const Status status =
-        quantize_rows({m.type, m.data, m.columns}, order, first, count, m.used, threads_, out);
+    const Status status = quantize_rows({m.type, m.data, m.columns, m.made, m.first_made}, order, first,
+                                        count, m.used, threads_, out);
     if (!status.ok()) {
       status_ = error(status.code(), "the tensor {}: {}", gguf_quoted(m.name), status.message());
     }
@@ -195,17 +195,32 @@ std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   return out;
 }
 
+// Of each expert the values of both.
+std::vector<float> side_by_side(const std::vector<float>& gate, const std::vector<float>& up,
+                                size_t experts) {
+  std::vector<float> out;
+  const auto width = static_cast<std::ptrdiff_t>(gate.size() / experts);
+  for (auto g = gate.begin(), u = up.begin(); g != gate.end(); g += width, u += width) {
+    out.insert(out.end(), g, g + width);
+    out.insert(out.end(), u, u + width);
+  }
+  return out;
+}
+
 PackedExperts pack_experts(Packer& packer, const ExpertWeights& e) {
   PackedExperts out;
   std::vector<Packer::Source> router = {{&e.router}};
   out.shared_has_weight = e.shared_router.present();
   if (out.shared_has_weight) router.push_back({&e.shared_router});
   out.router = packer.project(router);
+  out.router_bias = e.router_bias;
   out.selection_bias = e.selection_bias;
   for (size_t i = 0; i < e.up.size(); ++i) {
     out.in.push_back(packer.project({{&e.gate[i]}, {&e.up[i]}}));
     out.down.push_back(packer.project({{&e.down[i]}}));
   }
+  out.in_bias = side_by_side(e.gate_bias, e.up_bias, e.up.size());
+  out.down_bias = e.down_bias;
   if (!e.shared_up.present()) return out;
   out.shared_in = packer.project({{&e.shared_gate}, {&e.shared_up}});
   out.shared_down = packer.project({{&e.shared_down}});
@@ -231,6 +246,7 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       layer.qkv_bias = qkv_bias_of(l, spec);
       layer.q_norm = reordered(l.q_norm, q_order);
       layer.k_norm = reordered(l.k_norm, k_order);
+      layer.sinks = l.sinks;
       layer.attn_output = packer.project({{&l.attn_output}});
       layer.attn_branch = {l.attn_output_bias, l.attn_post_norm};
       layer.ffn_norm = l.ffn_norm;

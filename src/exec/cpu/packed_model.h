@@ -55,9 +55,12 @@ struct Branch {
 struct PackedExperts {
   // [experts][dim] of f32 rows; where the shared expert has a weight, one more row for it.
   Projection router;
+  std::vector<float> router_bias;     // [experts]; empty: none
   std::vector<float> selection_bias;  // [experts]; empty: none
   std::vector<Projection> in;         // by expert: [2 * ffn_dim][dim]: gate, up
   std::vector<Projection> down;       // by expert: [dim][ffn_dim]
+  std::vector<float> in_bias;         // [experts][2 * ffn_dim]: gate, up; empty: none
+  std::vector<float> down_bias;       // [experts][dim]; empty: none
   Projection shared_in, shared_down;  // no parts: there is no shared expert
   bool shared_has_weight = false;
 
@@ -71,6 +74,7 @@ struct PackedLayer {
   std::vector<float> qkv_bias;  // [q_dim + 2 * kv_dim], added before norms and RoPE; empty: none
   std::vector<float> q_norm;    // [head_dim] or [q_dim], as ModelSpec::qk_norm says
   std::vector<float> k_norm;    // [head_dim] or [kv_dim]
+  std::vector<float> sinks;     // [heads]; empty: none
   Projection attn_output;       // [dim][q_dim]
   Branch attn_branch;
   NormWeights ffn_norm;            // [dim]; may not be present

@@ -14,9 +14,9 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
     return error(ErrorCode::kUnsupported,
                  "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);
   }
-  if (spec.has_experts()) {
-    return error(ErrorCode::kUnsupported,
-                 "mixtures of experts do not run on a GPU yet; serve it with --device cpu");
+  if (spec.has_experts() || spec.sinks) {
+    return error(ErrorCode::kUnsupported, "{} do not run on a GPU yet; serve it with --device cpu",
+                 spec.has_experts() ? "mixtures of experts" : "models with attention sinks");
   }
   auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);

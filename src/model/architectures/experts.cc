@@ -1,6 +1,7 @@
 // Mixtures of experts whose attention is that of a model without them: Qwen 2 and 3, OLMoE (the norms of
 // OLMo 2's Q and K, before attention and feed-forward those of Llama), and dots.llm1, whose experts are
-// chosen as in DeepSeek-V3. Mixtral and Granite are in llama.cc.
+// chosen as in DeepSeek-V3. gpt-oss, which has sinks, biases everywhere, windows in every other layer, and a
+// norm before the feed-forward under another name. Mixtral and Granite are in llama.cc.
 #include "model/architectures/spec_reader.h"
 
 namespace kvasir {
@@ -42,6 +43,19 @@ Status describe_dots1(SpecReader& reader) {
   reader.spec().split_pairs = true;
   reader.spec().qk_norm = QkNorm::kHead;
   return reader.read_experts({.gating = Gating::kSigmoid});
+}
+
+// Its YaRN does not round to whole pairs.
+Status describe_gpt_oss(SpecReader& reader) {
+  ModelSpec& spec = reader.spec();
+  spec.split_pairs = true;
+  spec.sinks = true;
+  spec.activation = Activation::kClampedSwiglu;
+  spec.ffn_norm_name = "post_attention_norm";
+  KV_RETURN_IF_ERROR(reader.read_rope(YarnBorders::kExact));
+  KV_RETURN_IF_ERROR(
+      reader.read_window("attention.sliding_window", [](int32_t layer) { return layer % 2 == 0; }));
+  return reader.read_experts({.renormalise = true});
 }
 
 }  // namespace kvasir

@@ -28,7 +28,12 @@ enum class Activation : uint8_t {
   kSilu,  // x / (1 + exp(−x))
   kGelu,  // the tanh approximation: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
   kRelu,
+  kClampedSwiglu,  // gate'/(1 + exp(−kSwigluSlope · gate')) · (up' + 1), both cut at kSwigluLimit: gate'
+                   // above only
 };
+// Of gpt-oss. Files of today do not say them.
+constexpr float kSwigluSlope = 1.702F;
+constexpr float kSwigluLimit = 7.0F;
 
 // A rotary embedding. Pair i of a head's first `dim` values turns by
 // position / linear_factor · base^(−2i/dim) / divisors[i] radians; the other values stay.
@@ -102,6 +107,8 @@ struct ModelSpec {
   float temperature_scale = 0;               // 0: they are not
   int32_t temperature_interval = INT32_MAX;  // positions
   float score_cap = 0;                       // 0: none
+  // Each head has a score of a position without a value, which takes its share of the softmax.
+  bool sinks = false;
   // How the file orders the rows of Q and K. Not split: a pair of RoPE is two neighbouring values. Split: it
   // is a value of the first half of the rotated ones and its counterpart of the second half ("NeoX"). Loading
   // makes them neighbours.
@@ -113,6 +120,7 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;
   ExpertSpec experts;
+  std::string ffn_norm_name = "ffn_norm";  // of the tensor of the norm before it
 
   float embedding_scale = 1;    // multiplies what the embedding gives
   float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream

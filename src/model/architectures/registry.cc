@@ -11,6 +11,7 @@
   ARCHITECTURE("dots1", describe_dots1)               \
   ARCHITECTURE("gemma2", describe_gemma2)             \
   ARCHITECTURE("gemma3", describe_gemma3)             \
+  ARCHITECTURE("gpt-oss", describe_gpt_oss)           \
   ARCHITECTURE("granite", describe_granite)           \
   ARCHITECTURE("granitemoe", describe_granitemoe)     \
   ARCHITECTURE("llama", describe_llama)               \

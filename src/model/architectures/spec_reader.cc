@@ -36,7 +36,7 @@ Status SpecReader::read_common(NormKind norm) {
   spec_.layer_specs.resize(static_cast<size_t>(spec_.layers));
   KV_RETURN_IF_ERROR(read_heads());
   spec_.query_scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim));
-  KV_RETURN_IF_ERROR(read_rope());
+  KV_RETURN_IF_ERROR(read_rope(YarnBorders::kWhole));
   const std::string_view epsilon =
       norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
   KV_RETURN_IF_ERROR(file_.get_f32(full(epsilon)).status());  // no default: a wrong one changes every output
@@ -185,11 +185,12 @@ Status SpecReader::read_experts(const ExpertSpec& like, bool required) {
 Status SpecReader::read_gating(ExpertSpec& e) const {
   if (has("expert_gating_func")) {
     KV_ASSIGN_OR_RETURN(const uint32_t function, file_.get_u32(full("expert_gating_func")));
-    constexpr uint32_t kNone = 0, kSoftmax = 1, kSigmoid = 2;
-    if (function > kSigmoid) {
+    constexpr uint32_t kNone = 0, kSigmoid = 2, kSoftmaxOfChosen = 3;  // 1: softmax
+    if (function > kSoftmaxOfChosen) {
       return unsupported("'{}' is {}, which is not supported", full("expert_gating_func"), function);
     }
-    if (function != kNone) e.gating = function == kSoftmax ? Gating::kSoftmax : Gating::kSigmoid;
+    if (function != kNone) e.gating = function == kSigmoid ? Gating::kSigmoid : Gating::kSoftmax;
+    if (function == kSoftmaxOfChosen) e.renormalise = true;
   }
   for (const std::string& name : {full("expert_weights_norm"), std::string("kvasir.expert_weights_norm")}) {
     if (!file_.has(name)) continue;
@@ -266,7 +267,7 @@ Status SpecReader::read_heads() {
 
 // ---------------------------------------------------------------- RoPE
 
-Status SpecReader::read_rope() {
+Status SpecReader::read_rope(YarnBorders borders) {
   Rope rope;
   KV_RETURN_IF_ERROR(read_count("rope.dimension_count", kMaxHeadDim, rope.dim, spec_.head_dim));
   if (rope.dim > spec_.head_dim || rope.dim % 2 != 0) {
@@ -274,14 +275,14 @@ Status SpecReader::read_rope() {
                  file_.origin(), rope.dim, spec_.head_dim);
   }
   KV_RETURN_IF_ERROR(read_positive("rope.freq_base", 1e12F, rope.base));
-  KV_RETURN_IF_ERROR(read_rope_scaling(rope));
+  KV_RETURN_IF_ERROR(read_rope_scaling(rope, borders));
   spec_.ropes = {std::move(rope)};
   return {};
 }
 
 // A file that gives a factor without a type means "linear": that is what the writers of such files meant
 // before the type was a key. Llama 3's scaling comes as a tensor of divisors, LongRoPE's as two.
-Status SpecReader::read_rope_scaling(Rope& rope) const {
+Status SpecReader::read_rope_scaling(Rope& rope, YarnBorders borders) const {
   KV_RETURN_IF_ERROR(read_divisors("rope_freqs.weight", rope, rope.divisors));
   KV_RETURN_IF_ERROR(read_optional("rope.scaling.attn_factor", 1e3F, rope.attention_factor));
   std::string type = "linear";
@@ -302,7 +303,7 @@ Status SpecReader::read_rope_scaling(Rope& rope) const {
     rope.linear_factor = factor;
     return {};
   }
-  if (type == "yarn") return read_yarn(rope, factor);
+  if (type == "yarn") return read_yarn(rope, factor, borders);
   return unsupported("RoPE scaling of type {} is not supported, only 'none', 'linear', 'yarn' and 'longrope'",
                      gguf_quoted(type));
 }
@@ -310,7 +311,7 @@ Status SpecReader::read_rope_scaling(Rope& rope) const {
 // YaRN (Peng et al., 2023, section 3.2 and its public code): pairs that turn less than `slow` times within
 // the original context are interpolated, those that turn more than `fast` times are kept, those between are
 // mixed.
-Status SpecReader::read_yarn(Rope& rope, float factor) const {
+Status SpecReader::read_yarn(Rope& rope, float factor, YarnBorders borders) const {
   int32_t original = 0;
   KV_RETURN_IF_ERROR(
       read_count("rope.scaling.original_context_length", kMaxContext, original, spec_.context_length));
@@ -323,8 +324,18 @@ Status SpecReader::read_yarn(Rope& rope, float factor) const {
     return dim * std::log(original / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(static_cast<double>(rope.base)));
   };
-  const double low = std::max(std::floor(pair_of(fast)), 0.0);
-  double high = std::min(std::ceil(pair_of(slow)), dim - 1);
+  constexpr std::string_view kTruncate = "kvasir.yarn_truncate";
+  if (file_.has(kTruncate)) {
+    KV_ASSIGN_OR_RETURN(const bool truncate, file_.get_bool(kTruncate));
+    borders = truncate ? YarnBorders::kWhole : YarnBorders::kExact;
+  }
+  double low = pair_of(fast), high = pair_of(slow);
+  if (borders == YarnBorders::kWhole) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1);
   if (low == high) high += 0.001;
   rope.divisors.resize(static_cast<size_t>(rope.dim / 2));
   for (size_t i = 0; i < rope.divisors.size(); ++i) {

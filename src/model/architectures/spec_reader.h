@@ -14,6 +14,10 @@
 
 namespace kvasir {
 
+// Where YaRN's mixture of kept and interpolated pairs begins and ends: at a whole pair, or where the formula
+// says.
+enum class YarnBorders : uint8_t { kWhole, kExact };
+
 // Keys are GGUF's, without the architecture's name in front. A function of an architecture (registry.cc)
 // gets a reader whose spec() has what all of them share, and fills in what is its own.
 class SpecReader {
@@ -27,6 +31,8 @@ class SpecReader {
   // What GGUF files leave to the architecture's name and others say (model_folder.h); after the
   // architecture's function, whose choice it replaces.
   Status read_exact();
+  // Reads the one rope again, for an architecture with such borders; kvasir.yarn_truncate goes before them.
+  Status read_rope(YarnBorders borders);
 
   ModelSpec& spec() { return spec_; }
   bool has(std::string_view key) const { return file_.has(full(key)); }
@@ -69,9 +75,8 @@ class SpecReader {
   Status read_window_size(std::string_view key, int32_t& out) const;
   Status read_gating(ExpertSpec& experts) const;
   Status read_heads();
-  Status read_rope();
-  Status read_rope_scaling(Rope& rope) const;
-  Status read_yarn(Rope& rope, float factor) const;
+  Status read_rope_scaling(Rope& rope, YarnBorders borders) const;
+  Status read_yarn(Rope& rope, float factor, YarnBorders borders) const;
   Status read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const;
   Status read_vocabulary();
   // Of kvasir.`key`: above 0; no such key leaves `out` as it is.

@@ -168,13 +168,14 @@ Status Converter::write(size_t index, const GgufSink& sink) const {
 
 Status Converter::write_rows(const GgufTensor& from, const GgufTensorInfo& to, const GgufSink& sink) const {
   std::vector<int64_t> order = order_of(from.name);
-  if (to.type == from.type && order.empty()) return sink(from.data);
+  if (to.type == from.type && order.empty() && from.rows == nullptr) return sink(from.data);
   KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(model_.gguf(), from));
   const auto type = ops::weight_type_of_name(to.type->name);
   KV_CHECK(type.has_value(), "type={}", to.type->name);
   // The values of a vector that changes its order are rows of one.
   const bool by_value = from.dimensions == 1 && !order.empty();
-  const StoredRows rows = {stored, from.data.data(), by_value ? 1 : static_cast<int64_t>(from.shape[0])};
+  const StoredRows rows = {stored, from.data.data(), by_value ? 1 : static_cast<int64_t>(from.shape[0]),
+                           from.rows};
   const auto count = static_cast<int64_t>(from.values()) / rows.columns;
   if (by_value) order.resize(static_cast<size_t>(count));
   const size_t row_bytes = ops::row_bytes(*type, rows.columns);

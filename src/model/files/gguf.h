@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/files/tensor_rows.h"
 
 namespace kvasir {
 
@@ -64,7 +65,11 @@ struct GgufTensor {
   const GgufTensorType* type = nullptr;
   uint32_t dimensions = 0;                       // 1 to 4
   std::array<uint64_t, 4> shape = {1, 1, 1, 1};  // shape[0] is the contiguous one: the values of a row
-  std::span<const std::byte> data;               // exactly the bytes that type and shape imply
+  std::span<const std::byte> data;               // exactly the bytes that type and shape imply, or:
+  // What makes the rows, where a folder has them in another form; `data` is then a part of what they are made
+  // of.
+  const TensorRows* rows = nullptr;
+  uint64_t bytes() const { return values() / type->block_values * type->block_bytes; }
   uint64_t values() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
 };
 

@@ -13,6 +13,7 @@ namespace kvasir {
 struct GgufAssembler::Store {
   std::deque<std::string> names;
   std::deque<std::vector<std::byte>> bytes;
+  std::vector<std::unique_ptr<const TensorRows>> rows;
 };
 
 GgufAssembler::GgufAssembler(std::string origin) : store_(std::make_shared<Store>()) {
@@ -80,15 +81,27 @@ bool GgufAssembler::add_tensor(std::string_view name, const GgufTensor& tensor) 
 }
 
 bool GgufAssembler::add_vector(std::string_view name, const std::vector<float>& values) {
+  return add_vectors(name, values, values.size());
+}
+
+bool GgufAssembler::add_vectors(std::string_view name, const std::vector<float>& values, uint64_t of) {
   constexpr uint32_t kF32 = 0;  // the file's number
   std::vector<std::byte> bytes;
   append_bytes(bytes, std::as_bytes(std::span(values)));
   GgufTensor tensor;
   tensor.type = gguf_tensor_type(kF32);
-  tensor.dimensions = 1;
-  tensor.shape[0] = values.size();
+  tensor.dimensions = of == values.size() ? 1 : 2;
+  tensor.shape = {of, values.size() / of, 1, 1};
   tensor.data = keep(std::move(bytes));
   return add_tensor(name, tensor);
+}
+
+bool GgufAssembler::add_rows(std::string_view name, const GgufTensor& tensor,
+                             std::unique_ptr<const TensorRows> rows) {
+  GgufTensor made = tensor;
+  made.rows = rows.get();
+  store_->rows.push_back(std::move(rows));
+  return add_tensor(name, made);
 }
 
 void GgufAssembler::add_header(std::span<const std::byte> bytes) {

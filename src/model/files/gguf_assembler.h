@@ -37,6 +37,10 @@ class GgufAssembler {
   bool add_tensor(std::string_view name, const GgufTensor& tensor);
   // The same for a vector of F32, which is kept.
   bool add_vector(std::string_view name, const std::vector<float>& values);
+  // The same for several vectors of so many values.
+  bool add_vectors(std::string_view name, const std::vector<float>& values, uint64_t of);
+  // The same for a tensor whose rows are made by `rows`, which is kept.
+  bool add_rows(std::string_view name, const GgufTensor& tensor, std::unique_ptr<const TensorRows> rows);
   const GgufTensor* find_tensor(std::string_view name) const { return container_.find_tensor(name); }
 
   void add_header(std::span<const std::byte> bytes);

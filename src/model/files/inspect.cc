@@ -74,6 +74,8 @@ std::string_view activation_name(const ModelSpec& c) {
       return c.gated ? "GeGLU" : "GELU";
     case Activation::kRelu:
       return c.gated ? "ReGLU" : "ReLU";
+    case Activation::kClampedSwiglu:
+      return "SwiGLU with limits";
   }
   return "";
 }
@@ -111,8 +113,9 @@ void add_shape(std::string& out, const ModelFile& model) {
   add_line(out, "layers", "{}", c.layers);
   add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
   if (c.has_experts()) add_line(out, "experts", "{}", describe_experts(c));
-  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}", c.heads, c.kv_heads,
-           c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases");
+  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}{}", c.heads, c.kv_heads,
+           c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
+           c.sinks ? ", with sinks" : "");
   add_line(out, "context", "{} tokens", c.context_length);
   const std::string windows = describe_windows(c, c.context_length);
   if (!windows.empty()) add_line(out, "windows", "{}", windows);
@@ -134,7 +137,7 @@ void add_weights(std::string& out, const Gguf& file) {
     for (TypeUse* use : {&by_type[tensor.type->name], &all}) {
       use->tensors += 1;
       use->values += tensor.values();
-      use->bytes += tensor.data.size();
+      use->bytes += tensor.bytes();
     }
   }
   add_line(out, "parameters", "{} ({})", format_count(all.values), all.values);

@@ -154,16 +154,16 @@ Status ModelFile::quantize_as(const QuantizationRecipe& recipe) {
   }
   for (WeightMatrix* m : matrices) {
     if (!m->present()) continue;
-    if (ops::is_quantized(m->type)) {
+    const std::string_view type = type_in_recipe(recipe, spec_, m->name, 2, static_cast<uint64_t>(m->columns),
+                                                 ops::weight_type_name(m->type));
+    m->used = *ops::weight_type_of_name(type);
+    if (ops::is_quantized(m->type) && m->used != m->type) {
       return error(
           ErrorCode::kUnsupported,
           "{}: the model is quantised already (the tensor {} as {}); serve it without --quantization, or "
           "give a model of F32, F16 or BF16",
           path(), gguf_quoted(m->name), ops::weight_type_name(m->type));
     }
-    const std::string_view type = type_in_recipe(recipe, spec_, m->name, 2, static_cast<uint64_t>(m->columns),
-                                                 ops::weight_type_name(m->type));
-    m->used = *ops::weight_type_of_name(type);
   }
   quantization_ = &recipe;
   fingerprint_ = fingerprint_of(fingerprint_, recipe);

@@ -76,8 +76,8 @@ class ModelFile {
 
   // From now on the matrices are used in the types that the recipe gives them, to which loading quantises
   // their rows one by one: with the same results as the file that convert_model() writes. The fingerprint is
-  // then another one. kUnsupported: a matrix is quantised already. REQUIRES: nothing else uses the model yet;
-  // at most once.
+  // then another one. kUnsupported: a matrix is quantised already, as another type. REQUIRES: nothing else
+  // uses the model yet; at most once.
   Status quantize_as(const QuantizationRecipe& recipe);
   // nullptr: the matrices are used as they are stored.
   const QuantizationRecipe* quantization() const { return quantization_; }

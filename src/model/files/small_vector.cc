@@ -1,5 +1,6 @@
 #include "model/files/small_vector.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -7,16 +8,17 @@
 
 namespace kvasir {
 
-Status read_small_vector(std::string_view origin, const GgufTensor& tensor, int64_t size,
-                         std::vector<float>& out) {
-  if (tensor.values() != static_cast<uint64_t>(size) || tensor.shape[0] != static_cast<uint64_t>(size)) {
+Status read_small_vectors(std::string_view origin, const GgufTensor& tensor, int64_t count, int64_t size,
+                          std::vector<float>& out) {
+  const std::array<uint64_t, 4> wanted = {static_cast<uint64_t>(size), static_cast<uint64_t>(count), 1, 1};
+  if (tensor.shape != wanted) {
     return error(ErrorCode::kCorrupt,
-                 "{}: the tensor '{}' is {} x {} x {} x {} where the metadata asks for {} x 1; convert the "
+                 "{}: the tensor '{}' is {} x {} x {} x {} where the metadata asks for {} x {}; convert the "
                  "model again",
                  origin, tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3],
-                 size);
+                 size, count);
   }
-  out.resize(static_cast<size_t>(size));
+  out.resize(static_cast<size_t>(size * count));
   for (size_t i = 0; i < out.size(); ++i) {
     uint16_t half = 0;
     if (tensor.type->name == "F32") {

@@ -74,7 +74,10 @@ class TableReader {
   // The same of `count` matrices of that size in one tensor, whose rows follow one another.
   Status matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns, WeightMatrix& out);
   // These leave `out` empty where the file has no such tensor.
-  Status optional_vector(const std::string& name, int64_t size, std::vector<float>& out);
+  Status optional_vector(const std::string& name, int64_t size, std::vector<float>& out) {
+    return optional_vectors(name, 1, size, out);
+  }
+  Status optional_vectors(const std::string& name, int64_t count, int64_t size, std::vector<float>& out);
   Status norm(const std::string& name, int64_t size, NormWeights& out);
 
   const Gguf& file_;
@@ -120,15 +123,17 @@ Status TableReader::matrices(std::string_view name, int64_t count, int64_t rows,
   out.rows = count * rows;
   out.columns = columns;
   out.data = tensor->data.data();
-  out.bytes = tensor->data.size();
+  out.bytes = tensor->bytes();
+  out.made = tensor->rows;
   return {};
 }
 
-Status TableReader::optional_vector(const std::string& name, int64_t size, std::vector<float>& out) {
+Status TableReader::optional_vectors(const std::string& name, int64_t count, int64_t size,
+                                     std::vector<float>& out) {
   const GgufTensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr) return {};
   used_.insert(tensor);
-  return read_small_vector(file_.origin(), *tensor, size, out);
+  return read_small_vectors(file_.origin(), *tensor, count, size, out);
 }
 
 Status TableReader::norm(const std::string& name, int64_t size, NormWeights& out) {
@@ -141,12 +146,15 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
   const int64_t dim = spec_.dim;
   const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}", index, role); };
   KV_RETURN_IF_ERROR(norm(name("attn_norm"), dim, out.attn_norm));
-  KV_RETURN_IF_ERROR(norm(name("post_attention_norm"), dim, out.attn_post_norm));
-  KV_RETURN_IF_ERROR(norm(name("ffn_norm"), dim, out.ffn_norm));
+  KV_RETURN_IF_ERROR(norm(name(spec_.ffn_norm_name), dim, out.ffn_norm));
+  if (spec_.ffn_norm_name != "post_attention_norm") {
+    KV_RETURN_IF_ERROR(norm(name("post_attention_norm"), dim, out.attn_post_norm));
+  }
   KV_RETURN_IF_ERROR(norm(name("post_ffw_norm"), dim, out.ffn_post_norm));
   // A model has norms before attention and feed-forward, behind them, or both.
   if (!out.attn_norm.present() && !out.attn_post_norm.present()) return missing(name("attn_norm.weight"));
-  if (!out.ffn_norm.present() && !out.ffn_post_norm.present()) return missing(name("ffn_norm.weight"));
+  if (!out.ffn_norm.present() && !out.ffn_post_norm.present())
+    return missing(name(spec_.ffn_norm_name + ".weight"));
   KV_RETURN_IF_ERROR(attention(index, out));
   return feed_forward(index, out);
 }
@@ -154,7 +162,8 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
 // Rows [first, first + count) of a matrix.
 WeightMatrix rows_of(const WeightMatrix& whole, int64_t first, int64_t count) {
   WeightMatrix out = whole;
-  out.data += static_cast<uint64_t>(first) * whole.row_bytes();
+  if (whole.made == nullptr) out.data += static_cast<uint64_t>(first) * whole.row_bytes();
+  out.first_made += first;
   out.rows = count;
   out.bytes = static_cast<uint64_t>(count) * whole.row_bytes();
   return out;
@@ -184,6 +193,10 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
     KV_RETURN_IF_ERROR(optional_vector(weight("attn_k_norm"), by_head ? spec_.head_dim : kv_dim, out.k_norm));
     if (out.q_norm.empty()) return missing(weight("attn_q_norm"));
     if (out.k_norm.empty()) return missing(weight("attn_k_norm"));
+  }
+  if (spec_.sinks) {
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_sinks"), spec_.heads, out.sinks));
+    if (out.sinks.empty()) return missing(weight("attn_sinks"));
   }
   KV_RETURN_IF_ERROR(matrix(weight("attn_output"), dim, q_dim, out.attn_output));
   return optional_vector(bias("attn_output"), dim, out.attn_output_bias);
@@ -226,6 +239,7 @@ Status TableReader::experts(int32_t index, ExpertWeights& out) {
   const int64_t dim = spec_.dim, ffn = e.ffn_dim;
   const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}", index, role); };
   KV_RETURN_IF_ERROR(matrix(name("ffn_gate_inp.weight"), e.count, dim, out.router));
+  KV_RETURN_IF_ERROR(optional_vector(name("ffn_gate_inp.bias"), e.count, out.router_bias));
   KV_RETURN_IF_ERROR(optional_vector(name("exp_probs_b.bias"), e.count, out.selection_bias));
   if (file_.find_tensor(name("ffn_gate_up_exps.weight")) != nullptr) {
     std::vector<WeightMatrix> both;
@@ -239,6 +253,12 @@ Status TableReader::experts(int32_t index, ExpertWeights& out) {
     KV_RETURN_IF_ERROR(stacked(index, "ffn_up", ffn, dim, out.up));
   }
   KV_RETURN_IF_ERROR(stacked(index, "ffn_down", dim, ffn, out.down));
+  KV_RETURN_IF_ERROR(optional_vectors(name("ffn_gate_exps.bias"), e.count, ffn, out.gate_bias));
+  KV_RETURN_IF_ERROR(optional_vectors(name("ffn_up_exps.bias"), e.count, ffn, out.up_bias));
+  KV_RETURN_IF_ERROR(optional_vectors(name("ffn_down_exps.bias"), e.count, dim, out.down_bias));
+  if (out.gate_bias.empty() != out.up_bias.empty()) {
+    return missing(name(out.gate_bias.empty() ? "ffn_gate_exps.bias" : "ffn_up_exps.bias"));
+  }
   return e.shared_ffn_dim > 0 ? shared_expert(index, out) : Status();
 }
 

@@ -25,6 +25,10 @@ struct WeightMatrix {
   int64_t columns = 0;
   const std::byte* data = nullptr;  // of any alignment: folders need not align
   uint64_t bytes = 0;
+  // What makes the rows, where a folder has them in another form than GGUF's (GgufTensor::rows), and the
+  // number of the first one.
+  const TensorRows* made = nullptr;
+  int64_t first_made = 0;
 
   bool present() const { return data != nullptr; }
   uint64_t row_bytes() const { return bytes / static_cast<uint64_t>(rows); }
@@ -39,11 +43,14 @@ struct NormWeights {
 
 // A mixture of experts. No router: the layer has none.
 struct ExpertWeights {
-  WeightMatrix router;                // [experts][dim]
-  std::vector<float> selection_bias;  // [experts], of the scores to choose by
-  std::vector<WeightMatrix> gate;     // by expert: [ffn_dim][dim]
-  std::vector<WeightMatrix> up;       // [ffn_dim][dim]
-  std::vector<WeightMatrix> down;     // [dim][ffn_dim]
+  WeightMatrix router;                    // [experts][dim]
+  std::vector<float> router_bias;         // [experts], of the scores
+  std::vector<float> selection_bias;      // [experts], of the scores to choose by only
+  std::vector<WeightMatrix> gate;         // by expert: [ffn_dim][dim]
+  std::vector<WeightMatrix> up;           // [ffn_dim][dim]
+  std::vector<WeightMatrix> down;         // [dim][ffn_dim]
+  std::vector<float> gate_bias, up_bias;  // [experts][ffn_dim]; both or none
+  std::vector<float> down_bias;           // [experts][dim]
   // Of the shared expert, where there is one.
   WeightMatrix shared_gate, shared_up, shared_down;
   WeightMatrix shared_router;  // [1][dim]: the sigmoid of its product is the expert's weight; else 1
@@ -64,6 +71,7 @@ struct LayerWeights {
   std::vector<float> k_norm;            // [head_dim] or [kv_heads × head_dim]
   WeightMatrix attn_output;             // [dim][heads × head_dim]
   std::vector<float> attn_output_bias;  // [dim]
+  std::vector<float> sinks;             // [heads], where ModelSpec::sinks
   NormWeights attn_post_norm;           // [dim], of what attention adds to the residual stream
   NormWeights ffn_norm;                 // [dim]
   WeightMatrix ffn_gate;                // [ffn_dim][dim]; only where the feed-forward is gated

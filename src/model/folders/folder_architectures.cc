@@ -1,8 +1,10 @@
 // The architectures of folders, one row and one function each. Adding one: its row, its function, and a row
 // in docs/models.md.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
 
 namespace kvasir {
@@ -82,6 +84,20 @@ constexpr TensorName kDots1Experts[] = {
     {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+};
+constexpr TensorName kGptOssNorms[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "post_attention_norm"},
+};
+constexpr TensorName kSinks[] = {{"self_attn.sinks", "attn_sinks.weight"}};
+constexpr TensorName kGptOssExperts[] = {
+    {"mlp.router", "ffn_gate_inp"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_up_exps.weight"},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"},
+    {"mlp.experts.gate_up_proj_bias", "ffn_up_exps.bias"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
 };
 constexpr TensorName kOptModelTensors[] = {
     {"embed_tokens.weight", "token_embd.weight"},
@@ -326,6 +342,29 @@ void describe_dots1(FolderConfig& c) {
   c.fields.ignore({"ep_size"});
 }
 
+// Windows in every other layer, the first one has one. What the activation function is made of is fixed.
+void describe_gpt_oss(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l % 2 == 0);
+  c.write_windows(c.sliding_window(), windowed);
+  c.read_experts("num_local_experts", "");
+  c.write_expert_layers(is_any_layer);
+  for (const auto& [field, wanted] :
+       {std::pair{"swiglu_alpha", double{kSwigluSlope}}, {"swiglu_limit", double{kSwigluLimit}}}) {
+    const double found = c.fields.number(field).value_or(wanted);
+    if (std::fabs(found - wanted) > 1e-6) {
+      c.fields.unsupported(field, fmt::format("where only {:.4g} is supported; use another model", wanted));
+    }
+  }
+  c.biases = {"ffn_gate_inp"};
+  if (c.fields.flag("attention_bias", true)) {
+    c.biases.insert(c.biases.end(), {"attn_q", "attn_k", "attn_v", "attn_output"});
+  }
+  c.fields.ignore({"experts_per_token", "initial_context_length"});
+}
+
 void describe_opt(FolderConfig& c) {
   c.read_sizes();
   c.out.set_f32(c.key("attention.layer_norm_epsilon"), 1e-5F);  // PyTorch's default: it cannot be configured
@@ -357,7 +396,7 @@ const FolderArchitecture kArchitectures[] = {
      .name = "dots1",
      .defaults = {.sliding_window = 4096},
      .describe = describe_dots1,
-     .qk_norms = kQkNorms,
+     .in_attention = kQkNorms,
      .experts = kDots1Experts},
     {.model_type = "gemma2",
      .name = "gemma2",
@@ -385,8 +424,21 @@ const FolderArchitecture kArchitectures[] = {
                   .tie_word_embeddings = true},
      .describe = describe_gemma3,
      .norms = kGemma2Norms,
-     .qk_norms = kQkNorms,
+     .in_attention = kQkNorms,
      .norms_less_one = true},
+    {.model_type = "gpt_oss",
+     .name = "gpt-oss",
+     .defaults = {.num_key_value_heads = 8,
+                  .head_dim = 64,
+                  .max_position_embeddings = 131072,
+                  .sliding_window = 128,
+                  .rms_norm_eps = 1e-5,
+                  .rope_theta = 150000},
+     .describe = describe_gpt_oss,
+     .norms = kGptOssNorms,
+     .in_attention = kSinks,
+     .experts = kGptOssExperts,
+     .stacked_experts = true},
     {.model_type = "granite", .name = "granite", .defaults = {}, .describe = describe_granite},
     {.model_type = "granitemoe",
      .name = "granitemoe",
@@ -421,12 +473,12 @@ const FolderArchitecture kArchitectures[] = {
      .defaults = {.rms_norm_eps = 1e-5},
      .describe = describe_llama,
      .norms = kOlmo2Norms,
-     .qk_norms = kQkNorms},
+     .in_attention = kQkNorms},
     {.model_type = "olmoe",
      .name = "olmoe",
      .defaults = {.rms_norm_eps = 1e-5},
      .describe = describe_olmoe,
-     .qk_norms = kQkNorms,
+     .in_attention = kQkNorms,
      .experts = kQwen3Experts},
     {.model_type = "opt",
      .name = "opt",
@@ -453,12 +505,12 @@ const FolderArchitecture kArchitectures[] = {
      .name = "qwen3",
      .defaults = {.num_key_value_heads = 32, .head_dim = 128, .sliding_window = 4096},
      .describe = describe_qwen3,
-     .qk_norms = kQkNorms},
+     .in_attention = kQkNorms},
     {.model_type = "qwen3_moe",
      .name = "qwen3moe",
      .defaults = {.num_key_value_heads = 4},
      .describe = describe_qwen3moe,
-     .qk_norms = kQkNorms,
+     .in_attention = kQkNorms,
      .experts = kQwen3Experts},
     {.model_type = "smollm3",
      .name = "smollm3",
@@ -473,7 +525,7 @@ std::vector<TensorName> FolderArchitecture::layer_tensors(bool with_experts, boo
   for (const TensorName& matrix : matrices) {
     if (!with_experts || !matrix.ours.starts_with("ffn_")) out.push_back(matrix);
   }
-  for (const auto& part : {norms, qk_norms}) out.insert(out.end(), part.begin(), part.end());
+  for (const auto& part : {norms, in_attention}) out.insert(out.end(), part.begin(), part.end());
   if (!with_experts) return out;
   for (const TensorName& tensor : experts) {
     if (shared || !tensor.ours.ends_with("_shexp")) out.push_back(tensor);

@@ -16,8 +16,8 @@
 
 namespace kvasir {
 
-// What the folder and a GGUF file call the same tensor. Those of layers are without ".weight" or ".bias"; a
-// '*' stands for the number of an expert.
+// What the folder and a GGUF file call the same tensor. Those of layers are without ".weight" or ".bias",
+// unless ours has it: then theirs is the whole name. A '*' stands for the number of an expert.
 struct TensorName {
   std::string_view theirs;  // "self_attn.q_proj"
   std::string_view ours;    // "attn_q"
@@ -53,10 +53,11 @@ struct FolderArchitecture {
   // Of a layer.
   std::span<const TensorName> matrices = kMatrices;
   std::span<const TensorName> norms = kNorms;
-  std::span<const TensorName> qk_norms = {};
+  std::span<const TensorName> in_attention = {};              // beside its matrices: norms of Q and K, sinks
   std::span<const TensorName> experts = {};                   // in the place of the feed-forward's matrices
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
+  bool stacked_experts = false;                               // stacked_experts.h: may be of MXFP4
 
   // All of a layer, with experts or without, one of them shared or not; it has every one.
   std::vector<TensorName> layer_tensors(bool with_experts, bool shared) const;

@@ -129,7 +129,8 @@ class RopeReader {
       out.set_f32(config_.key("rope.scaling.yarn_beta_fast"), positive("beta_fast"));
     if (fields_.has("beta_slow"))
       out.set_f32(config_.key("rope.scaling.yarn_beta_slow"), positive("beta_slow"));
-    if (!fields_.flag("truncate", true)) fields_.unsupported("truncate", "which is not supported");
+    // GGUF files leave it to the architecture's name.
+    out.set_bool("kvasir.yarn_truncate", fields_.flag("truncate", true));
     if (config_.architecture.name == "mistral3") {
       out.set_f32(config_.key("attention.temperature_scale"),
                   static_cast<float>(fields_.number("llama_4_scaling_beta").value_or(0)));

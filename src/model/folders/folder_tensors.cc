@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
+#include "model/folders/stacked_experts.h"
 
 namespace kvasir {
 namespace {
@@ -61,9 +62,9 @@ std::optional<int64_t> expert_in(std::string_view name, std::string_view pattern
   return is_one ? std::optional(number) : std::nullopt;
 }
 
-// Of a layer, and named without ".weight".
-bool is_vector(const TensorName& role) {
-  return role.ours.ends_with(".bias");
+// Theirs is the whole name.
+bool is_whole(const TensorName& role) {
+  return role.ours.ends_with(".bias") || role.ours.ends_with(".weight");
 }
 
 class TensorMapper {
@@ -72,6 +73,7 @@ class TensorMapper {
       : config_(config),
         tied_(tied),
         warnings_(warnings),
+        stacked_(config.out),
         dense_roles_(config.architecture.layer_tensors(false, false)),
         expert_roles_(config.architecture.layer_tensors(true, config.shared_expert)) {}
 
@@ -119,6 +121,7 @@ class TensorMapper {
   FolderConfig& config_;
   const std::optional<bool> tied_;
   std::vector<std::string>& warnings_;
+  StackedExperts stacked_;
   const std::vector<TensorName> dense_roles_, expert_roles_;
   // The output matrix is added when it is known whether it is the embedding.
   const WeightsFile* output_file_ = nullptr;
@@ -142,7 +145,7 @@ std::string TensorMapper::name_of(std::string_view theirs) const {
   const std::string_view ending = dot == std::string_view::npos ? "" : stem.substr(dot);
   stem = stem.substr(0, dot);
   for (const TensorName& role : roles_of(parsed->layer)) {
-    if (is_vector(role) && role.theirs == parsed->rest)
+    if (is_whole(role) && role.theirs == parsed->rest)
       return fmt::format("blk.{}.{}", parsed->layer, role.ours);
     const auto expert = expert_in(stem, role.theirs, config_.experts);
     if (expert && ending == ".weight") {
@@ -162,6 +165,10 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     return {};
   }
   if (is_harmless(tensor.name)) return {};
+  const auto in_layer = parse_layer_name(without_prefix(tensor.name), "layers.");
+  if (config_.architecture.stacked_experts && in_layer && StackedExperts::has(in_layer->rest)) {
+    return stacked_.add(file.path, in_layer->layer, in_layer->rest, tensor.tensor);
+  }
   const std::string name = name_of(tensor.name);
   if (name.empty()) {
     return error(ErrorCode::kUnsupported,
@@ -219,7 +226,7 @@ Status TensorMapper::require(int64_t layer, const TensorName& role) const {
   for (int64_t i = 0; i < (is_numbered ? config_.experts : 1); ++i) {
     const std::string ours = is_numbered ? numbered(role.ours, i) : std::string(role.ours);
     const std::string theirs = is_numbered ? numbered(role.theirs, i) : std::string(role.theirs);
-    const std::string_view ending = is_vector(role) ? "" : ".weight";
+    const std::string_view ending = is_whole(role) ? "" : ".weight";
     if (!has(fmt::format("blk.{}.{}{}", layer, ours, ending))) {
       return missing(fmt::format("layers.{}.{}{}", layer, theirs, ending));
     }

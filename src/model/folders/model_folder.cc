@@ -63,11 +63,15 @@ void check_kind(ConfigFields& fields) {
   if (classes && !classes->empty() && !generates(classes->front())) {
     fields.unsupported("architectures", "which is not a model that generates text");
   }
-  if (fields.has("quantization_config")) {
-    fields.unsupported("quantization_config", "which is not supported; use the model in BF16, F16 or F32");
-  }
   fields.refuse("is_encoder_decoder");
   if (!fields.flag("is_causal", true)) fields.unsupported("is_causal", "which is not supported");
+}
+
+// Weights of experts in MXFP4; which tensors are, their names say.
+bool is_mxfp4(ConfigFields& fields, const std::string& origin) {
+  const json* quantization = fields.find("quantization_config");
+  if (quantization == nullptr || !quantization->is_object()) return false;
+  return ConfigFields(*quantization, origin).text("quant_method") == "mxfp4";
 }
 
 // Fields that say nothing about what a decoder computes.
@@ -241,10 +245,15 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   GgufAssembler out(files.path);
   out.set_string("general.architecture", architecture->name);
   out.set_string("general.name", model_name_of(files.path));
+  const bool may_be_mxfp4 = architecture->stacked_experts && is_mxfp4(top_fields, origin);
+  if (top_fields.has("quantization_config") && !may_be_mxfp4) {
+    top_fields.unsupported("quantization_config",
+                           "which is not supported; use the model in BF16, F16 or F32");
+  }
   ConfigFields fields(*text.object, origin);
   FolderConfig config{*architecture, fields, out};
   architecture->describe(config);
-  fields.refuse("quantization_config");
+  if (!may_be_mxfp4) fields.refuse("quantization_config");
   const std::optional<bool> tied = tied_of(fields, top_fields);
   ignore_harmless(fields);
   KV_RETURN_IF_ERROR(fields.status());

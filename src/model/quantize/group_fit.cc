@@ -34,8 +34,8 @@ constexpr std::array<float, kCells> make_nearest_of_table() {
   std::array<float, kCells> out = {};
   for (size_t i = 0; i < kCells; ++i) {
     const int middle = 2 * static_cast<int>(i) + 1;  // of the cell: four times it, plus 512
-    int best = ops::kLookupValues[0];
-    for (const int value : ops::kLookupValues) {
+    int best = ops::kIq4Lookup[0];
+    for (const int value : ops::kIq4Lookup) {
       const int distance = middle - 4 * value, least = middle - 4 * best;
       if (distance * distance < least * least) best = value;
     }

@@ -23,7 +23,7 @@ struct UniformLevels {
   int tries;
 };
 
-// Codes that are indices into ops::kLookupValues.
+// Codes that are indices into ops::kIq4Lookup.
 struct TableLevels {
   // The value of the table nearest to v; of two, the greater.
   float nearest(float v) const;

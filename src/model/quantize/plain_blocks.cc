@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "model/quantize/group_fit.h"
 #include "model/quantize/search_blocks.h"
+#include "ops/weight_traits.h"
 
 namespace kvasir {
 namespace {
@@ -80,6 +82,24 @@ bool quantize_from_minimum(bool fifth, const float* x, uint8_t* out) {
   return true;
 }
 
+// The largest exponent that keeps the largest value at most 8 times the scale; the nearest codes.
+bool quantize_mxfp4(const float* x, uint8_t* out) {
+  const float largest = std::fabs(largest_of(x));
+  out[0] = largest > 0 ? static_cast<uint8_t>(std::max(std::ilogb(largest) - 2 + 127, 0)) : 0;
+  const float d = std::ldexp(1.0F, out[0] - 128);
+  uint8_t codes[kValues];
+  for (int i = 0; i < kValues; ++i) {
+    float least = std::numeric_limits<float>::infinity();
+    for (uint8_t code = 0; code < 16; ++code) {
+      const float off = std::fabs(d * static_cast<float>(ops::kMxfp4Lookup[code] - 16) - x[i]);
+      if (off < least) codes[i] = code;
+      least = std::min(least, off);
+    }
+  }
+  put_nibbles(codes, out + 1);
+  return true;
+}
+
 }  // namespace
 
 void put_nibbles(const uint8_t* codes, uint8_t* out) {
@@ -96,6 +116,8 @@ bool quantize_plain_block(ops::WeightType type, const float* x, uint8_t* out) {
     case ops::WeightType::kQ4_1:
     case ops::WeightType::kQ5_1:
       return quantize_from_minimum(type == ops::WeightType::kQ5_1, x, out);
+    case ops::WeightType::kMxfp4:
+      return quantize_mxfp4(x, out);
     default:
       KV_CHECK(false, "{}", ops::weight_type_name(type));
   }

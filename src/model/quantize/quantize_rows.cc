@@ -20,9 +20,12 @@ Status quantize_rows(const StoredRows& from, const std::vector<int64_t>& order, 
                to_bytes = ops::row_bytes(type, from.columns);
   const auto part = [&](int64_t begin, int64_t end) -> Status {
     std::vector<float> values(static_cast<size_t>(from.columns));
+    std::vector<std::byte> made(from.made != nullptr ? from_bytes : 0);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = order.empty() ? first + i : order[static_cast<size_t>(first + i)];
-      const std::byte* source = from.data + static_cast<size_t>(row) * from_bytes;
+      if (from.made != nullptr) from.made->read(from.first_made + row, made.data());
+      const std::byte* source =
+          from.made != nullptr ? made.data() : from.data + static_cast<size_t>(row) * from_bytes;
       std::byte* to = out + static_cast<size_t>(i) * to_bytes;
       if (from.type == type) {
         std::memcpy(to, source, to_bytes);

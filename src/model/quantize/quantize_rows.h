@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/files/tensor_rows.h"
 #include "ops/numerics.h"
 
 namespace kvasir {
 
-// Rows of one type, as they lie in a file.
+// Rows of one type, as they lie in a file, or as they are made from what lies there.
 struct StoredRows {
   ops::WeightType type = ops::WeightType::kF32;
   const std::byte* data = nullptr;
   int64_t columns = 0;
+  const TensorRows* made = nullptr;  // goes before `data`
+  int64_t first_made = 0;
 };
 
 // Writes rows [first, first + count) as rows of `type` to `out`: row i is row order[i] of `from`, or row i if

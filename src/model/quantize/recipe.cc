@@ -8,11 +8,14 @@ namespace {
 using ops::WeightType;
 
 constexpr QuantizationRecipe kRecipes[] = {
-    {"q8_0", WeightType::kQ8_0, 7},   {"q4_0", WeightType::kQ4_0, 2},     {"q4_1", WeightType::kQ4_1, 3},
-    {"q5_0", WeightType::kQ5_0, 8},   {"q5_1", WeightType::kQ5_1, 9},     {"q2_k", WeightType::kQ2K, 10},
-    {"q3_k_m", WeightType::kQ3K, 12}, {"q4_k_m", WeightType::kQ4K, 15},   {"q5_k_m", WeightType::kQ5K, 17},
-    {"q6_k", WeightType::kQ6K, 18},   {"iq4_nl", WeightType::kIq4Nl, 25}, {"iq4_xs", WeightType::kIq4Xs, 30},
-    {"f16", WeightType::kF16, 1},     {"bf16", WeightType::kBf16, 32},    {"f32", WeightType::kF32, 0},
+    {"q8_0", WeightType::kQ8_0, 7},        {"q4_0", WeightType::kQ4_0, 2},
+    {"q4_1", WeightType::kQ4_1, 3},        {"q5_0", WeightType::kQ5_0, 8},
+    {"q5_1", WeightType::kQ5_1, 9},        {"q2_k", WeightType::kQ2K, 10},
+    {"q3_k_m", WeightType::kQ3K, 12},      {"q4_k_m", WeightType::kQ4K, 15},
+    {"q5_k_m", WeightType::kQ5K, 17},      {"q6_k", WeightType::kQ6K, 18},
+    {"iq4_nl", WeightType::kIq4Nl, 25},    {"iq4_xs", WeightType::kIq4Xs, 30},
+    {"mxfp4_moe", WeightType::kMxfp4, 38}, {"f16", WeightType::kF16, 1},
+    {"bf16", WeightType::kBf16, 32},       {"f32", WeightType::kF32, 0},
 };
 
 // The first and the last eighth of the layers, and every third between them.
@@ -80,6 +83,10 @@ bool has_five_bits_of_eight_experts(WeightType type) {
 
 WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view name, bool whole_blocks) {
   if (!ops::is_quantized(type)) return type;
+  if (type == WeightType::kMxfp4) {  // experts but shared ones
+    const bool expert = name.ends_with("_exps.weight") || parse_expert_name(name).has_value();
+    return expert ? type : WeightType::kQ8_0;
+  }
   const auto parsed = parse_layer_name(name);
   const int32_t layer = parsed ? static_cast<int32_t>(parsed->layer) : 0;
   const auto is = [name](std::string_view role) { return name.ends_with(role); };

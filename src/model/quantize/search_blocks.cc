@@ -175,7 +175,7 @@ Codes indices_of(const Block& block) {
   for (size_t i = 0; i < out.size(); ++i) {
     const int value = static_cast<int>(block.q[i]) + 128;
     for (size_t c = 0; c < 16; ++c) {
-      if (ops::kLookupValues[c] == value) out[i] = static_cast<uint8_t>(c);
+      if (ops::kIq4Lookup[c] == value) out[i] = static_cast<uint8_t>(c);
     }
   }
   return out;

@@ -318,11 +318,18 @@ void merge(const float* left, const float* right, int64_t heads, int64_t head_di
   }
 }
 
-void finalize(const float* partial, int64_t heads, int64_t head_dim, float* out) {
+void finalize(const float* partial, const float* sinks, int64_t heads, int64_t head_dim, float* out) {
   for (int64_t h = 0; h < heads; ++h) {
-    const F l = f_set1(partial[heads + h]);
+    F l = f_set1(partial[heads + h]), a = f_set1(1.0f);
+    if (sinks != nullptr) {
+      const float m = partial[h] > sinks[h] ? partial[h] : sinks[h];
+      a = exp_lanes(f_set1(partial[h] - m));
+      l = f_fma(l, a, exp_lanes(f_set1(sinks[h] - m)));
+    }
     const float* o = partial + 2 * heads + h * head_dim;
-    for (int64_t i = 0; i < head_dim; i += kLanes) f_store(out + h * head_dim + i, f_div(f_load(o + i), l));
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      f_store(out + h * head_dim + i, f_div(f_mul(f_load(o + i), a), l));
+    }
   }
 }
 

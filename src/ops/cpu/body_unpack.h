@@ -39,7 +39,7 @@ KV_INLINE B unpack_bytes(const uint8_t* lines) {
     if constexpr (t.high_bits > 0) {
       v = b_or(v, unpack_bits<t.high_bits, kQuad, kHalf, t.low_bits>(lines + t.low_lines * kLineBytes));
     }
-    if constexpr (t.lookup) v = b_lookup(kLookupValues, v);
+    if constexpr (t.lookup != nullptr) v = b_lookup(t.lookup, v);
     return v;
   }
 }
@@ -75,7 +75,7 @@ class GroupScales {
 
   // What values are multiplied with.
   F scale(int64_t s, int64_t at) const {
-    const F d = f_load_f16(tail_ + 2 * at);
+    const F d = kTraits.bf16_scale ? f_load_bf16(tail_ + 2 * at) : f_load_f16(tail_ + 2 * at);
     if constexpr (kTraits.scale_bytes == 0) return d;
     return f_mul(d, f_load_i8((kShared ? nibbles_[0] : bytes_) + s * kPanel + at));
   }

@@ -194,6 +194,16 @@ void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
   });
 }
 
+void clamped_swiglu(const float* gate, const float* up, float slope, float limit, int64_t n, float* out) {
+  const F one = f_set1(1.0f), most = f_set1(limit), least = f_set1(-limit), factor = f_set1(-slope);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F g = f_min(most, load_up_to(gate + i, count));
+    const F u = f_max(least, f_min(most, load_up_to(up + i, count)));
+    const F swish = f_div(g, f_add(one, exp_lanes(f_mul(g, factor))));
+    store_up_to(out + i, f_mul(swish, f_add(u, one)), count);
+  });
+}
+
 // tanh(y) = 1 - 2 / (1 + exp(2y)).
 inline F cap_lanes(F x, F factor, F cap) {
   const F one = f_set1(1.0f);

@@ -48,10 +48,11 @@ struct KernelTable {
   void (*store_v)(KvType type, const float* row, int64_t head_dim, int64_t lane, uint8_t* run);
   void (*attention_leaf)(const AttentionLeafArgs& args);
   void (*merge)(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out);
-  void (*finalize)(const float* partial, int64_t heads, int64_t head_dim, float* out);
+  void (*finalize)(const float* partial, const float* sinks, int64_t heads, int64_t head_dim, float* out);
   void (*round_row_bf16)(const float* x, int64_t k, uint16_t* out);
   void (*gemm_bf16)(const GemmArgs& args);
   void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
+  void (*clamped_swiglu)(const float* gate, const float* up, float slope, float limit, int64_t n, float* out);
 };
 
 // What the dot-pair instruction adds to the AVX-512 kernels; to be called only where the CPU has it.

@@ -171,6 +171,11 @@ void Kernels::gelu_mul(const float* gate, const float* up, int64_t n, float* out
   table_->gelu_mul(gate, up, n, out);
 }
 
+void Kernels::clamped_swiglu(const float* gate, const float* up, float slope, float limit, int64_t n,
+                             float* out) const {
+  table_->clamped_swiglu(gate, up, slope, limit, n, out);
+}
+
 void Kernels::cap(const float* x, float limit, int64_t n, float* out) const {
   KV_CHECK(limit > 0, "limit={}", limit);
   table_->cap(x, limit, n, out);
@@ -261,9 +266,10 @@ void Kernels::merge(const float* left, const float* right, int64_t heads, int64_
   table_->merge(left, right, heads, head_dim, out);
 }
 
-void Kernels::finalize(const float* partial, int64_t heads, int64_t head_dim, float* out) const {
+void Kernels::finalize(const float* partial, const float* sinks, int64_t heads, int64_t head_dim,
+                       float* out) const {
   KV_CHECK(heads > 0 && head_dim % kLanes == 0, "heads={} head_dim={}", heads, head_dim);
-  table_->finalize(partial, heads, head_dim, out);
+  table_->finalize(partial, sinks, heads, head_dim, out);
 }
 
 }  // namespace kvasir::ops

@@ -89,6 +89,10 @@ class Kernels {
   // out = (gate / (1 + exp(gate * (-2 sqrt(2/pi) - 2 sqrt(2/pi) 0.044715 gate^2)))) * up: GELU by tanh. out
   // may be gate or up.
   void gelu_mul(const float* gate, const float* up, int64_t n, float* out) const;
+  // out = (g / (1 + exp(g * -slope))) * (u + 1), g = min(gate, limit), u = up from -limit to limit. out may
+  // be gate or up.
+  void clamped_swiglu(const float* gate, const float* up, float slope, float limit, int64_t n,
+                      float* out) const;
   // out = limit * tanh(x / limit), as limit * (1 - 2 / (1 + exp(x * (2 / limit)))). out may be x.
   void cap(const float* x, float limit, int64_t n, float* out) const;
   // out = a + b. out may be a or b.
@@ -121,8 +125,9 @@ class Kernels {
   // out = left + right, as partial records: m = max(m1, m2), a = exp(m1 - m), b = exp(m2 - m),
   // l = fma(l1, a, l2*b), o = fma(o1, a, o2*b). out may be left or right.
   void merge(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out) const;
-  // out [heads][head_dim] = o / l.
-  void finalize(const float* partial, int64_t heads, int64_t head_dim, float* out) const;
+  // out [heads][head_dim] = o / l. sinks: [heads], or null. A head's sink is merged before, as a part with m
+  // the sink, l = 1, o = 0: m' = max(m, sink), a = exp(m - m'), o = o*a, l = fma(l, a, exp(sink - m')).
+  void finalize(const float* partial, const float* sinks, int64_t heads, int64_t head_dim, float* out) const;
 
  private:
   const KernelTable* table_;

@@ -24,8 +24,8 @@ constexpr TileHeights tile_heights(int) {
 // added there for as many quads of k as fit: pairs of values below 16 (at most 2 * 15 * 127) eight times,
 // below 32 four times, below 64 twice. Values of 8 bits are taken as two nibbles.
 constexpr int quads_in_16_bits(const WeightTraits& t) {
-  if (t.low_bits == 8 || t.lookup) return 0;
-  const int bits = t.low_bits + t.high_bits;
+  if (t.offset == 128) return 0;
+  const int bits = t.lookup != nullptr ? 5 : t.low_bits + t.high_bits;
   return bits == 6 ? 2 : bits == 5 || t.scales == 2 ? 4 : 8;
 }
 // 1: with a minimum, and without an offset; 2: two scales in a group; 4 times the quads.
