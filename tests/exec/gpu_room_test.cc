@@ -106,8 +106,8 @@ class Deep {
   Outcome outcome_;
 };
 
-// Two steps of 44 layers do not fit, and one of 72.
-constexpr int32_t kDepths[] = {44, 72};
+// Two steps of 44 layers do not fit, and one of 80.
+constexpr int32_t kDepths[] = {44, 80};
 
 TEST(GpuRoom, DeepModelsWithTransfersInEachLayerHaveTheSameBits) {
   for (const int32_t layers : kDepths) {
@@ -129,7 +129,7 @@ TEST(GpuRoom, DeepModelsWithTransfersInEachLayerHaveTheSameBits) {
 TEST(GpuRoom, TheSecondStepIsQueuedWhenThereIsRoom) {
   const Outcome got = Deep(44, {.pilot = GpuPilot::kWait}).run();
   EXPECT_EQ(got.queued_early, 4U);
-  EXPECT_EQ(Deep(72, {.pilot = GpuPilot::kWait}).run().queued_early, 0U) << "it has no room by itself";
+  EXPECT_EQ(Deep(80, {.pilot = GpuPilot::kWait}).run().queued_early, 0U) << "it has no room by itself";
   EXPECT_EQ(Deep(44, {.pilot = GpuPilot::kWait, .depth = 1}).run().queued_early, 0U);
 }
 

@@ -110,7 +110,7 @@ TEST(GpuTiers, WorkRunsAtRandomMoments) {
 // More layers than a stream has room for.
 TEST(GpuTiers, DeepModels) {
   TinyLlamaShape shape = torture_mha();
-  shape.layers = 72;
+  shape.layers = 80;
   shape.dim = shape.head_dim = shape.ffn = 32;
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 300;

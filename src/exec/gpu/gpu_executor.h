@@ -146,7 +146,8 @@ class GpuExecutor final : public Executor {
   GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
   // --- Queueing.
   // before: the step that runs before it, in flight or just ended; null: there is none. A long step is left
-  // for queue_long(), and one that needs more than there is behind the step before for its end.
+  // for queue_long(). One that needs what is not there while the step before runs is left until that has
+  // ended.
   Status queue(GpuFlight& f, GpuFlight* before);
   // About so many entries of the stream are the step's.
   uint64_t count_entries(const GpuFlight& f) const;
