@@ -22,7 +22,8 @@ ChatMessage message_of(const ApiMessage& m, size_t& budget) {
   if (!m.reasoning.empty()) {
     out.more.emplace_back("reasoning_content", m.reasoning);
     out.more.emplace_back("reasoning", m.reasoning);
-    out.more.emplace_back("thinking", m.reasoning);  // gpt-oss
+    // For gpt-oss, whose template refuses it beside the content of a message with calls.
+    if (m.content.empty() || m.tool_calls.empty()) out.more.emplace_back("thinking", m.reasoning);
   }
   if (!m.tool_calls.empty()) {
     TemplateValue::List calls;

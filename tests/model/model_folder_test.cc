@@ -116,7 +116,7 @@ TEST(ModelFolder, RefusesGptOssInOtherForms) {
   };
   const std::string experts = "model.layers.1.mlp.experts.";
   expect_refused(without(mxfp4, experts + "gate_up_proj_scales"), ErrorCode::kCorrupt,
-                 "'layers.1.mlp.experts.gate_up_proj' is missing");
+                 "'layers.1.mlp.experts.gate_up_proj_scales' is missing");
   expect_refused(without(mxfp4, experts + "gate_up_proj_bias"), ErrorCode::kCorrupt,
                  "'layers.1.mlp.experts.gate_up_proj_bias' is missing");
   expect_refused(without(bf16, "model.layers.2.self_attn.sinks"), ErrorCode::kCorrupt,

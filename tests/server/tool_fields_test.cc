@@ -156,12 +156,14 @@ TEST(ChatInputs, AreWhatTemplatesExpect) {
   EXPECT_EQ(json_of(made.messages[0].more), R"({"name": "Ann"})");
   EXPECT_EQ(made.messages[1].content, "");
   EXPECT_EQ(json_of(made.messages[1].more),
-            R"({"reasoning_content": "hm", "reasoning": "hm", "tool_calls": [)"
+            R"({"reasoning_content": "hm", "reasoning": "hm", "thinking": "hm", "tool_calls": [)"
             R"({"id": "1", "type": "function", "function": {"name": "weather", "arguments": )"
             R"({"place": "Bern", "days": 2, "at": [1.5]}}}, )"
             R"({"id": "2", "type": "function", "function": {"name": "now", "arguments": {}}}, )"
             R"({"id": "3", "type": "function", "function": {"name": "now", "arguments": "{\"cut"}}, )"
             R"({"id": "4", "type": "function", "function": {"name": "now", "arguments": {"a": 1}}}]})");
+  r.messages[1].content = "I look.";
+  EXPECT_THAT(json_of(chat_inputs(r).messages[1].more), testing::Not(testing::HasSubstr("thinking")));
   EXPECT_EQ(made.messages[2].role, "tool");
   EXPECT_EQ(made.messages[2].content, "sunny");
   EXPECT_EQ(json_of(made.messages[2].more), R"({"tool_call_id": "1"})");

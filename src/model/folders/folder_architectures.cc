@@ -349,7 +349,7 @@ void describe_gpt_oss(FolderConfig& c) {
   std::vector<bool> windowed;
   for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l % 2 == 0);
   c.write_windows(c.sliding_window(), windowed);
-  c.read_experts("num_local_experts", "");
+  c.read_experts("num_local_experts", "intermediate_size");
   c.write_expert_layers(is_any_layer);
   for (const auto& [field, wanted] :
        {std::pair{"swiglu_alpha", double{kSwigluSlope}}, {"swiglu_limit", double{kSwigluLimit}}}) {

@@ -86,6 +86,7 @@ class TensorMapper {
           fmt::format("{}: {} tensors of images ({}) are not used: this program reads text only", origin(),
                       image_tensors_, format_bytes(image_bytes_)));
     }
+    KV_RETURN_IF_ERROR(stacked_.check_pairs(origin()));
     KV_RETURN_IF_ERROR(require_all());
     return settle_output();
   }

@@ -86,13 +86,16 @@ class Mxfp4Rows final : public TensorRows {
   const Outputs outputs_;
 };
 
-// The part and what follows its name.
-std::optional<std::pair<const Part*, std::string_view>> parse(std::string_view name) {
+struct NamedPart {
+  const Part& part;
+  std::string_view ending;  // what follows its name
+};
+std::optional<NamedPart> parse(std::string_view name) {
   for (const Part& part : kParts) {
     if (!name.starts_with(part.theirs)) continue;
     const std::string_view ending = name.substr(part.theirs.size());
     for (std::string_view known : {"", "_bias", "_blocks", "_scales"}) {
-      if (ending == known) return std::pair{&part, ending};
+      if (ending == known) return NamedPart{part, ending};
     }
   }
   return std::nullopt;
@@ -190,17 +193,33 @@ bool StackedExperts::has(std::string_view name) {
 
 Status StackedExperts::add(const std::string& path, uint64_t layer, std::string_view name,
                            const GgufTensor& tensor) {
-  const auto [part, ending] = *parse(name);
-  PartAdder adder(path, layer, *part, out_);
-  if (ending.empty()) return adder.add_weights(tensor);
-  if (ending == "_bias") return adder.add_biases(tensor);
+  const NamedPart named = *parse(name);
+  PartAdder adder(path, layer, named.part, out_);
+  if (named.ending.empty()) return adder.add_weights(tensor);
+  if (named.ending == "_bias") return adder.add_biases(tensor);
   packed_.emplace(std::pair{layer, std::string(name)}, tensor);
-  const auto found = [&](std::string_view which) {
-    return packed_.find({layer, fmt::format("{}{}", part->theirs, which)});
-  };
-  const auto blocks = found("_blocks"), scales = found("_scales");
-  if (blocks == packed_.end() || scales == packed_.end()) return {};
-  return adder.add_mxfp4(blocks->second, scales->second);
+  const GgufTensor *blocks = find_packed(layer, named.part.theirs, "_blocks"),
+                   *scales = find_packed(layer, named.part.theirs, "_scales");
+  return blocks != nullptr && scales != nullptr ? adder.add_mxfp4(*blocks, *scales) : Status();
+}
+
+const GgufTensor* StackedExperts::find_packed(uint64_t layer, std::string_view part,
+                                              std::string_view ending) const {
+  const auto found = packed_.find({layer, fmt::format("{}{}", part, ending)});
+  return found == packed_.end() ? nullptr : &found->second;
+}
+
+Status StackedExperts::check_pairs(const std::string& origin) const {
+  for (const auto& [place, tensor] : packed_) {
+    const auto& [layer, name] = place;
+    const NamedPart named = *parse(name);
+    const std::string_view other = named.ending == "_blocks" ? "_scales" : "_blocks";
+    if (find_packed(layer, named.part.theirs, other) != nullptr) continue;
+    return error(ErrorCode::kCorrupt,
+                 "{}: the tensor 'layers.{}.{}{}' is missing; the folder is incomplete; fetch it again",
+                 origin, layer, named.part.theirs, other);
+  }
+  return {};
 }
 
 }  // namespace kvasir

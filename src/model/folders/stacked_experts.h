@@ -30,8 +30,12 @@ class StackedExperts {
   // Weights stay where they are: their rows are made when they are read. `path` begins messages. kCorrupt:
   // the shape makes no sense, or the tensor is there twice. REQUIRES: has(name)
   Status add(const std::string& path, uint64_t layer, std::string_view name, const GgufTensor& tensor);
+  // After all tensors. kCorrupt: blocks without scales, or the reverse.
+  Status check_pairs(const std::string& origin) const;
 
  private:
+  const GgufTensor* find_packed(uint64_t layer, std::string_view part, std::string_view ending) const;
+
   GgufAssembler& out_;
   std::map<std::pair<uint64_t, std::string>, GgufTensor> packed_;  // blocks and scales, by layer and name
 };
