@@ -42,8 +42,7 @@ struct Way {
   bool tapped = true;  // then all logits come to the host
 };
 
-class Deep {
- public:
+struct Deep {
   Deep(int32_t layers, const Way& way)
       : layers_(static_cast<uint32_t>(layers)),
         way_(way),
@@ -68,7 +67,6 @@ class Deep {
     return std::move(outcome_);
   }
 
- private:
   // Each layer waits for what starts when the layer before it has attended, and something starts when it has
   // written.
   void submit(Interval tokens, bool refers = false) {
@@ -91,10 +89,11 @@ class Deep {
     transfer.start_at = at;
     transfer.transfer.id = TransferId{++transfers_};
   }
-  void take() {
-    const StepResult result = steps_.executor_->wait();
+  StepResult take() {
+    StepResult result = steps_.executor_->wait();
     steps_.executor_->step_settled();
     outcome_.tokens.push_back(result.sampled.empty() ? -1 : result.sampled[0].token);
+    return result;
   }
 
   const uint32_t layers_;
@@ -121,6 +120,90 @@ TEST(GpuRoom, DeepModelsWithTransfersInEachLayerHaveTheSameBits) {
           EXPECT_TRUE(got == wanted) << layers << " layers, " << depth << " deep: " << got.failure;
         }
       }
+    }
+  }
+}
+
+// Of a batch each copy may be an entry: tables and rows of logits count, too. At some depth a step fits but
+// for them.
+TEST(GpuRoom, CopiesOfABatchAreEntries) {
+  constexpr uint32_t kSequences = 30;
+  uint64_t early = 0, late = 0;
+  for (int32_t layers = 80; layers <= 90; ++layers) {
+    GpuSteps steps(FakeGpuPace::kLate, GpuPilot::kWait, /*link=*/nullptr, /*graphs=*/false, deep(layers));
+    const auto step = [&] {
+      Step made = steps.step({0, 1});
+      made.slices[0].sampling.logprobs = 0;
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        if (s > 0) {
+          made.slices.push_back(made.slices[0]);
+          made.token_ids.push_back(made.token_ids[0]);
+        }
+        made.slices[s].seq = SeqId{1 + s};
+        made.slices[s].first_token = s;
+        made.slices[s].table = steps.table(1);
+      }
+      made.index_by_layer();
+      return made;
+    };
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(steps.run(step()).status.ok());  // there is memory for both
+    const uint64_t before = steps.executor_->queued_early();
+    for (int i = 0; i < 2; ++i) steps.executor_->submit(step());
+    for (int i = 0; i < 2; ++i) {
+      const StepResult result = steps.executor_->wait();
+      EXPECT_TRUE(result.status.ok()) << layers << " layers: " << result.status.message();
+      EXPECT_EQ(result.sampled.size(), kSequences);
+    }
+    ++(steps.executor_->queued_early() > before ? early : late);
+  }
+  EXPECT_GT(early, 0U);
+  EXPECT_GT(late, 0U);
+}
+
+// While a step is queued that is longer than a stream has room for, its pilot goes along with it.
+TEST(GpuRoom, ADeviceThatIsLostWhileALongStepIsQueued) {
+  for (const GpuPilot pilot : {GpuPilot::kThread, GpuPilot::kWait}) {
+    for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate}) {
+      for (const uint64_t kernels : {1U, 300U, 600U, 800U}) {
+        for (const int depth : {1, 2}) {
+          Deep deep(80, {.pace = pace, .pilot = pilot, .depth = depth});
+          deep.submit({0, 40});
+          EXPECT_TRUE(deep.take().status.ok());
+          deep.steps_.gpu_.lose_after(kernels);
+          deep.submit({40, 41});
+          if (depth == 2) deep.submit({41, 42}, /*refers=*/true);
+          for (int i = 0; i < depth; ++i) {
+            const StepResult result = deep.take();
+            EXPECT_EQ(result.status.code(), ErrorCode::kIo);
+            EXPECT_EQ(result.status.message(), deep.steps_.executor_->failure());
+          }
+          deep.submit({40, 41});
+          EXPECT_EQ(deep.take().status.code(), ErrorCode::kIo);
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuRoom, ALateTransferDefersALongStep) {
+  const Outcome wanted = Deep(80, {.depth = 1, .transfers = false}).run();
+  for (const GpuPilot pilot : {GpuPilot::kThread, GpuPilot::kWait}) {
+    for (const uint64_t layer : {1U, 20U, 79U}) {
+      Deep deep(80, {.pilot = pilot, .depth = 1, .tapped = false});
+      deep.submit({0, 40});
+      EXPECT_TRUE(deep.take().deferred.empty());
+      deep.link_.fail(TransferId{deep.transfers_ + 2 * layer});  // the layer waits for it
+      deep.submit({40, 41});
+      const StepResult deferred = deep.take();
+      EXPECT_TRUE(deferred.status.ok()) << deferred.status.message();
+      EXPECT_EQ(deferred.deferred, std::vector{SeqId{1}}) << layer;
+      EXPECT_TRUE(deferred.sampled.empty());
+      deep.outcome_.tokens = {wanted.tokens[0]};
+      deep.submit({40, 41});
+      const StepResult again = deep.take();
+      ASSERT_EQ(again.sampled.size(), 1U);
+      EXPECT_EQ(again.sampled[0].token, wanted.tokens[1]);
+      EXPECT_EQ(deep.steps_.executor_->queued_long(), 3U);
     }
   }
 }
@@ -161,13 +244,13 @@ TEST(GpuRoom, AStreamThatIsFullBehindAClosedGateFails) {
   auto* const word = reinterpret_cast<uint32_t*>(gpu.allocate_pinned(sizeof(uint32_t)).value());
   *word = 0;
   const auto stream = gpu.make_stream().value();
-  for (size_t i = 0; i < 3 * kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  for (size_t i = 0; i < 3 * kMostBehindAGate; ++i) stream->launch(ops::gpu::DrawArgs{});
   stream->gate(word, 1);
-  for (size_t i = 1; i < kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  for (size_t i = 1; i < kMostBehindAGate; ++i) stream->launch(ops::gpu::DrawArgs{});
   gpu.open_gate(word, 1);
   ASSERT_TRUE(stream->wait().ok());
   stream->gate(word, 2);
-  for (size_t i = 0; i < kFakeStreamRoom; ++i) stream->launch(ops::gpu::DrawArgs{});
+  for (size_t i = 0; i < kMostBehindAGate; ++i) stream->launch(ops::gpu::DrawArgs{});
   EXPECT_EQ(stream->wait().message(), "the GPU failed: a stream is full behind a closed gate");
 }
 

@@ -13,7 +13,7 @@ namespace {
 // Of the runs that repeat themselves, but for what was cached; on a device, where none does, of all.
 struct Sums {
   uint64_t steps = 0, staged = 0, partial = 0, deferred = 0, failed = 0, swapped = 0, cached = 0;
-  uint64_t queued_early = 0, graphs = 0;
+  uint64_t queued_early = 0, queued_long = 0, graphs = 0;
 
   void add(const RigOptions& options, const RigRun& run) {
     for (const RigOutput& out : run.outputs) cached += out.cached_prompt_tokens;
@@ -30,6 +30,7 @@ struct Sums {
       EXPECT_EQ(run.queued_early, 0U);
     }
     queued_early += run.queued_early;
+    queued_long += run.queued_long;
     if (!options.gpu_graphs) {
       EXPECT_EQ(run.graphs, 0U);
     }
@@ -39,9 +40,9 @@ struct Sums {
     const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
     std::printf(
         "%llu steps: %llu staged, %llu partial; %llu deferred, %llu failed, %llu swapped, %llu cached, %llu "
-        "queued early, %llu graphs\n",
+        "queued early, %llu long, %llu graphs\n",
         n(steps), n(staged), n(partial), n(deferred), n(failed), n(swapped), n(cached), n(queued_early),
-        n(graphs));
+        n(queued_long), n(graphs));
   }
 };
 
@@ -107,7 +108,7 @@ TEST(GpuTiers, WorkRunsAtRandomMoments) {
   torture(torture_gqa(), FakeGpuPace::kRandom);
 }
 
-// More layers than a stream has room for.
+// More entries than a stream has room for.
 TEST(GpuTiers, DeepModels) {
   TinyLlamaShape shape = torture_mha();
   shape.layers = 80;
@@ -127,6 +128,7 @@ TEST(GpuTiers, DeepModels) {
   sums.print();
   EXPECT_GT(sums.staged, 0U);
   EXPECT_GT(sums.queued_early, 0U);
+  EXPECT_GT(sums.queued_long, 0U);
 }
 
 // A policy that moves layers, and one that recomputes and stages parts of histories.

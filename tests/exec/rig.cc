@@ -350,6 +350,7 @@ void Rig::report() {
   result_.deferred_rows = m.deferred_rows;
   if (gpu_executor_ != nullptr) {
     result_.queued_early = gpu_executor_->queued_early();
+    result_.queued_long = gpu_executor_->queued_long();
     result_.graphs = gpu_executor_->graphs_queued();
     EXPECT_EQ(gpu_executor_->graphs_refused(), 0U) << "steps of one graph have other kernels";
   }

@@ -101,6 +101,7 @@ struct RigRun {
   uint64_t staged_steps = 0;   // that read something through the stage ring
   uint64_t deferred_rows = 0;  // slices that left a step because a transfer was late, or failed
   uint64_t queued_early = 0;   // steps that a GPU got before it had ended the one before
+  uint64_t queued_long = 0;    // and those that are longer than a stream has room for behind a closed gate
   uint64_t graphs = 0;         // steps that it ran as graphs
   PlanCounts plans;
   LinkStats link;

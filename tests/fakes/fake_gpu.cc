@@ -41,14 +41,14 @@ class FakeGpu::Stream final : public EachKernel<Stream, GpuStream> {
   void add(const ops::gpu::LeafArgs& args) { add_kernel(args, args.has_many_queries() ? 1 : 0); }
 
   void copy(std::span<const GpuCopy> copies) override {
-    add_work([this, batch = std::vector<GpuCopy>(copies.begin(), copies.end())] {
-      for (const GpuCopy& c : batch) {
+    for (const GpuCopy& c : copies) {
+      add_work([this, c] {
         std::memcpy(gpu_.memory_.at(static_cast<std::byte*>(c.to), c.bytes),
                     gpu_.memory_.at(static_cast<const std::byte*>(c.from), c.bytes), c.bytes);
         gpu_.copied_bytes_ += c.bytes;
-      }
-      return true;
-    });
+        return true;
+      });
+    }
   }
   void mark(uint32_t* word, uint32_t value) override {
     const std::lock_guard lock(gpu_.mutex_);
@@ -166,9 +166,9 @@ class FakeGpu::Stream final : public EachKernel<Stream, GpuStream> {
 
   // A device lets the thread that queues wait here until it has gone on.
   bool has_room_for(size_t entries) {
-    while (queue_.size() + entries > kFakeStreamRoom && !gpu_.stands_still_ && run_one()) {
+    while (queue_.size() + entries > kMostBehindAGate && !gpu_.stands_still_ && run_one()) {
     }
-    if (status_.ok() && queue_.size() + entries > kFakeStreamRoom && !gpu_.stands_still_) {
+    if (status_.ok() && queue_.size() + entries > kMostBehindAGate && !gpu_.stands_still_) {
       status_ = error(ErrorCode::kIo, "the GPU failed: a stream is full behind a closed gate");
     }
     return status_.ok();

@@ -14,12 +14,10 @@
 
 namespace kvasir::test {
 
-// Entries: kernels, copies, marks and gates. Of a device about as many are reported.
-constexpr size_t kFakeStreamRoom = 1024;
-
 // The host faults where it follows a device address; a kernel or a copy that leaves what is allocated ends
 // the stream with an error, as do changing a graph that is queued, and queueing more than a stream has room
-// for behind a closed gate, where a device would let the thread wait for ever; memory that is allocated or
+// for behind a closed gate, where a device would let the thread wait for ever (it has room for
+// kMostBehindAGate entries, and each copy is one); memory that is allocated or
 // released, or a graph that is made, while a gate is closed ends the test. Thread-safe: one thread at a time
 // makes something run.
 class FakeGpu final : public Gpu {

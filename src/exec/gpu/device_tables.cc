@@ -25,6 +25,7 @@ DeviceTables::Need DeviceTables::need_of(std::span<const StepSlice> slices) cons
   uint64_t bytes = 0;
   for (const StepSlice& slice : slices) {
     if (entries_.contains(slice.table.get())) continue;
+    ++need.new_tables;
     need.new_bytes += slice.table->size() * sizeof(KvPlanes);
     const auto size = static_cast<size_t>(size_of(*slice.table));
     if (++wanted[size] > free_[size].size()) bytes += sizeof(KvPlace) << size;

@@ -29,6 +29,7 @@ class DeviceTables {
   // What place_of() will do for the tables of these slices.
   struct Need {
     uint64_t new_bytes = 0;  // of entries that the device does not have
+    uint64_t new_tables = 0;
     bool allocates_nothing = true;
   };
   Need need_of(std::span<const StepSlice> slices) const;

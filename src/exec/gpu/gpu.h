@@ -29,10 +29,10 @@ inline bool has_reached(uint32_t word, uint32_t value) {
   return static_cast<int32_t>(word - value) >= 0;
 }
 
-// Kernels, copies, marks and gates are the entries of a stream. Where there is no room for another, the call
-// that queues it waits until the device has gone on. About a thousand are reported of CUDA, which documents
-// no number; `kvasir-gpu bench link` measures it. So no more than this are queued behind a closed gate: the
-// thread that waits there could not open it.
+// Kernels, copies, marks and gates are the entries of a stream; of a batch of copies each may be one. Where
+// there is no room for another, the call that queues it waits until the device has gone on. About a thousand
+// are reported of CUDA, which documents no number; `kvasir-gpu bench link` measures it. So no more than this
+// are queued behind a closed gate: the thread that waits there could not open it.
 constexpr uint64_t kMostBehindAGate = 900;
 
 // Work of the device, done in the order in which it is queued. Nothing here waits but wait() and

@@ -216,8 +216,8 @@ void GpuExecutor::count_from(uint32_t value) {
 
 Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   f.lacks_room = false;
-  const bool is_behind = before != nullptr && before->step != nullptr;
-  f.image.lay_out(*f.step, geometry_, before != nullptr ? &before->image : nullptr);
+  const bool is_behind = before != nullptr;
+  f.image.lay_out(*f.step, geometry_, is_behind ? &before->image : nullptr);
   tables_.sweep();
   const DeviceTables::Need tables = tables_.need_of(f.step->slices);
   const auto room = room_for(f, tables.new_bytes);
@@ -228,7 +228,7 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   const bool has_graph = !graph || stream_->has_graph(*graph);
   if (is_behind && (!before->is_complete || !has_room || !has_graph)) return {};
   KV_RETURN_IF_ERROR(make_room(f, room));
-  f.entries = count_entries(f);
+  if (is_behind || !f.step->waits.empty()) f.entries = count_entries(f, tables.new_tables);
   if (is_behind && !fits_behind(f, *before)) {
     f.lacks_room = true;
     return {};
@@ -318,9 +318,10 @@ class KernelCount final : public EachKernel<KernelCount> {
 
 }  // namespace
 
-uint64_t GpuExecutor::count_entries(const GpuFlight& f) const {
-  constexpr uint64_t kBesides = 8;  // images, gate and slices of the beginning; hidden rows; the last mark
-  constexpr uint64_t kOfSomeTokens = 4;  // kernels and copies of kLogitRows of them
+uint64_t GpuExecutor::count_entries(const GpuFlight& f, uint64_t new_tables) const {
+  // The image, gate and slices of the beginning, tokens of the step before; hidden rows; the last mark.
+  constexpr uint64_t kBesides = 4 + 2 + 1;
+  constexpr uint64_t kOfSomeTokens = 4;  // kernels of kLogitRows of them, and the copy of their ids
   KernelCount kernels;
   queue_layers(model_, f.image.step_at(f.image_here.data()), scratch_here(), kernels, nullptr);
   uint64_t points = 0;
@@ -330,7 +331,7 @@ uint64_t GpuExecutor::count_entries(const GpuFlight& f) const {
     points += Points::has_mark(*f.step, layer_attended(layer)) ? 1 : 0;
   }
   const uint64_t tokens = (f.image.logit_uses().size() + kLogitRows - 1) / kLogitRows;
-  return kernels.count + points + kOfSomeTokens * tokens + kBesides;
+  return new_tables + kernels.count + points + kOfSomeTokens * tokens + host_rows(f) + kBesides;
 }
 
 uint64_t GpuExecutor::behind_gates(const GpuFlight& f) const {
@@ -355,7 +356,7 @@ void GpuExecutor::queue_gate(GpuFlight& f) {
 }
 
 void GpuExecutor::queue_copies(GpuFlight& f, std::span<const GpuCopy> copies) {
-  make_way(f);
+  make_way(f, copies.size());
   stream_->copy(copies);
 }
 

@@ -113,8 +113,10 @@ class GpuExecutor final : public Executor {
   void count_from(uint32_t value);
   // Not while a step runs: of block tables that the device has.
   const DeviceTables& tables() const { return tables_; }
-  // Steps that were queued behind one that had not ended.
+  // Steps that were queued behind one that had not ended,
   uint64_t queued_early() const { return queued_early_; }
+  // and those that a stream has no room for behind their first gate.
+  uint64_t queued_long() const { return queued_long_; }
   // Those whose layers were queued as a graph, and how often there was none yet, or one of other kernels.
   uint64_t graphs_queued() const { return graphs_queued_; }
   uint64_t graphs_made() const { return graphs_made_; }
@@ -145,17 +147,16 @@ class GpuExecutor final : public Executor {
               const Clock& clock, Link* link, GpuExecutorOptions options, std::unique_ptr<GpuStream> stream);
   GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
   // --- Queueing.
-  // before: the step that runs before it, in flight or just ended; null: there is none. A long step is left
-  // for queue_long(). One that needs what is not there while the step before runs is left until that has
-  // ended.
+  // before: the step in flight before it; null: there is none. A long step is left for queue_long(). A step
+  // that lacks memory, a graph or room behind the step before is queued later.
   Status queue(GpuFlight& f, GpuFlight* before);
-  // About so many entries of the stream are the step's.
-  uint64_t count_entries(const GpuFlight& f) const;
+  // At most so many entries of the stream are the step's. new_tables: that are uploaded with it.
+  uint64_t count_entries(const GpuFlight& f, uint64_t new_tables) const;
   // Entries behind the first of the step's gates that is closed.
   uint64_t behind_gates(const GpuFlight& f) const;
   bool fits_behind(const GpuFlight& f, const GpuFlight& before) const;
-  // Before each entry of the step (gpu_pilot.cc).
-  void make_way(GpuFlight& f);
+  // Before so many entries of the step (gpu_pilot.cc).
+  void make_way(GpuFlight& f, uint64_t entries = 1);
   void queue_mark(GpuFlight& f);
   void queue_gate(GpuFlight& f);
   void queue_copies(GpuFlight& f, std::span<const GpuCopy> copies);
@@ -229,7 +230,7 @@ class GpuExecutor final : public Executor {
   std::array<GpuFlight, kFlights> flights_;
   int first_ = 0;    // of the oldest
   int at_hand_ = 0;  // that have not ended
-  uint64_t queued_early_ = 0;
+  uint64_t queued_early_ = 0, queued_long_ = 0;
   bool makes_graphs_ = options_.graphs;
   uint64_t graphs_queued_ = 0, graphs_made_ = 0, graphs_refused_ = 0;
   std::vector<GpuCopy> copies_;

@@ -62,7 +62,7 @@ struct GpuFlight {
   bool begun = false;        // its transfers are StepTransfers' own
   bool is_queued = false;    // its layers are
   bool is_complete = false;  // its tokens are, too, so that another step can be queued behind it
-  uint64_t entries = 0;      // about so many it is; 0: they have not been counted
+  uint64_t entries = 0;      // of the stream; at most so many it is
   bool lacks_room = false;   // for these, in the stream behind the step before
   std::optional<uint32_t> begin_gate;
   std::optional<uint32_t> last_gate;

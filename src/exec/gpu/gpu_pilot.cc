@@ -60,10 +60,6 @@ void GpuExecutor::fly() {
 }
 
 void GpuExecutor::take_up() {
-  // A long step may refer to the one before it, whose place the next one takes.
-  if (at_hand_ == 1 && flight(0).begun && flight(0).status.ok() && !flight(0).is_queued) {
-    flight(0).status = queue_long();
-  }
   GpuFlight& f = flight(at_hand_++);
   f.reset(mail_.open());
   if (at_hand_ == 1) return try_to_begin(f);
@@ -72,8 +68,8 @@ void GpuExecutor::take_up() {
 
 void GpuExecutor::queue_second() {
   GpuFlight& f = flight(1);
-  // Behind one that has failed nothing is queued.
-  if (!flight(0).status.ok()) return;
+  // Behind one that has failed, or is not queued yet, nothing is queued.
+  if (!flight(0).status.ok() || !flight(0).is_queued) return;
   f.status = guarded([&] { return queue(f, &flight(0)); });
   if (!f.status.ok()) tables_.forget_all();  // some may not have been uploaded
 }
@@ -81,15 +77,20 @@ void GpuExecutor::queue_second() {
 Status GpuExecutor::queue_long() {
   GpuFlight& f = flight(0);
   is_queueing_long_ = true;
-  const Status status = guarded([&] { return queue(f, f.letter->is_early ? &flight(1) : nullptr); });
+  const Status status = guarded([&] { return queue(f, /*before=*/nullptr); });
   is_queueing_long_ = false;
+  ++queued_long_;
   if (!status.ok()) tables_.forget_all();
   return status.ok() ? f.status : status;
 }
 
-void GpuExecutor::make_way(GpuFlight& f) {
-  while (is_queueing_long_ && f.status.ok() && behind_gates(f) >= kMostBehindAGate) f.status = pass_next(f);
-  ++entries_;
+void GpuExecutor::make_way(GpuFlight& f, uint64_t entries) {
+  const auto is_full = [&] {
+    const uint64_t behind = behind_gates(f);
+    return behind > 0 && behind + entries > kMostBehindAGate;
+  };
+  while (is_queueing_long_ && f.status.ok() && is_full()) f.status = pass_next(f);
+  entries_ += entries;
 }
 
 void GpuExecutor::complete_oldest() {
@@ -145,7 +146,7 @@ void GpuExecutor::begin(GpuFlight& f) {
     });
   }
   if (f.status.ok() && !f.is_queued) {
-    f.status = guarded([&] { return queue(f, f.letter->is_early ? &other : nullptr); });
+    f.status = guarded([&] { return queue(f, /*before=*/nullptr); });
     if (!f.status.ok()) tables_.forget_all();
   } else if (f.is_queued) {
     leave_out_deferred(f);
@@ -183,7 +184,10 @@ void GpuExecutor::resolve_references(GpuFlight& f, const GpuFlight& before) {
 
 Status GpuExecutor::run(GpuFlight& f) {
   KV_RETURN_IF_ERROR(failure_.status());
-  if (!f.is_queued) KV_RETURN_IF_ERROR(queue_long());
+  if (!f.is_queued) {
+    KV_RETURN_IF_ERROR(queue_long());
+    if (at_hand_ > 1) queue_second();
+  }
   while (f.passed < f.moments.size()) {
     KV_RETURN_IF_ERROR(pass_next(f));
     if (at_hand_ > 1 && flight(1).lacks_room && fits_behind(flight(1), f)) queue_second();
