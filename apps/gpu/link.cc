@@ -12,6 +12,7 @@
 #include "apps/gpu/parts.h"
 #include "exec/cuda/memory_operations.h"
 #include "exec/cuda/probe.h"
+#include "exec/gpu/gpu.h"
 
 namespace kvasir::gpu_program {
 namespace {
@@ -195,6 +196,13 @@ struct Words {
   volatile uint32_t* gate;
 };
 
+CUdeviceptr address_of(volatile uint32_t* word) {
+  return reinterpret_cast<CUdeviceptr>(word);
+}
+void must_do(CUresult result) {
+  if (result != CUDA_SUCCESS) throw std::runtime_error("stream memory operation failed");
+}
+
 // The host waits for each mark and opens its gate at once. Microseconds of a round trip, or an exception
 // after 10 s.
 double round_trip_us(const Words& words, uint32_t count, const std::function<void(uint32_t)>& queue_round,
@@ -225,10 +233,15 @@ double round_trip_us(const Words& words, uint32_t count, const std::function<voi
 }
 
 // A thread that queues more than there is room for waits until the device goes on, and so for ever if it is
-// the one that opens the gate. How many kernels there is room for.
-void room_behind_a_gate(const Words& words, const Stream& stream, Report& report) {
+// the one that opens the gate. How many entries there is room for; queue_next() queues some and returns how
+// many.
+int room_behind_a_gate(const Words& words, const Stream& stream, const cuda::MemoryOperations& operations,
+                       const char* what, const std::function<int()>& queue_next, Report& report) {
   constexpr int kMost = 8192;
   constexpr auto kStandsStill = std::chrono::milliseconds(500);
+  *words.gate = 0;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  must_do(operations.wait(stream.get(), address_of(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
   std::atomic<int> queued{0};
   int room = 0;
   std::thread opener([&] {
@@ -239,20 +252,63 @@ void room_behind_a_gate(const Words& words, const Stream& stream, Report& report
     }
     *words.gate = 1;
   });
-  cudaError_t error = cudaSuccess;
-  while (queued < kMost && error == cudaSuccess) {
-    error = cuda::do_nothing(stream.get());
-    ++queued;
+  try {
+    while (queued < kMost) queued += queue_next();
+  } catch (...) {
+    opener.join();
+    throw;
   }
   opener.join();
-  must(error, "empty kernel");
   stream.wait();
-  report.add(
-      {{"part", "gates"},
-       {"what", "kernels that can be queued behind a closed gate"},
-       {"room", room},
-       {"most", kMost}},
-      text_of("%s%d kernels can be queued behind a closed gate", room == kMost ? "at least " : "", room));
+  report.add({{"part", "gates"},
+              {"what", std::string("room behind a closed gate: ") + what},
+              {"room", room},
+              {"most", kMost}},
+             text_of("%s%d entries can be queued behind a closed gate: %s", room >= kMost ? "at least " : "",
+                     room, what));
+  return room;
+}
+
+// Empty kernels, batches of copies, and what a layer with transfers has. The executor relies on it that no
+// mix has less room than kMostBehindAGate.
+void rooms_behind_a_gate(const Words& words, const Stream& stream, const cuda::MemoryOperations& operations,
+                         Report& report) {
+  constexpr size_t kUnit = 4096, kCopies = 16;
+  constexpr int kKernels = 11;
+  PinnedArray<uint8_t> host(kUnit * kCopies);
+  DeviceArray<uint8_t> device(kUnit * kCopies);
+  const Ends ends{host.data(), device.data()};
+  const auto kernels = [&](int count) {
+    for (int i = 0; i < count; ++i) must(cuda::do_nothing(stream.get()), "empty kernel");
+    return count;
+  };
+  const auto copies_in_one_batch = [&](size_t count) {
+    copy_batches(ends, true, kUnit, count, stream.get());
+    return static_cast<int>(count);
+  };
+  const auto mark = [&] {
+    must_do(operations.write(stream.get(), address_of(words.mark), 1, 0));
+    return 1;
+  };
+  // It opens with the one before all.
+  const auto gate = [&] {
+    must_do(operations.wait(stream.get(), address_of(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return 1;
+  };
+  const auto layer = [&] { return kernels(kKernels) + mark() + gate() + copies_in_one_batch(1) + mark(); };
+  int least = INT32_MAX;
+  const auto measure = [&](const char* what, const std::function<int()>& next) {
+    least = std::min(least, room_behind_a_gate(words, stream, operations, what, next, report));
+  };
+  measure("kernels", [&] { return kernels(1); });
+  measure("copies in batches of 16", [&] { return copies_in_one_batch(kCopies); });
+  measure("layers of 11 kernels, a gate, a copy and two marks", layer);
+  if (least < static_cast<int>(kMostBehindAGate)) {
+    throw std::runtime_error(
+        text_of("a stream has room for %d entries behind a closed gate: less than the %d "
+                "that the executor relies on",
+                least, static_cast<int>(kMostBehindAGate)));
+  }
 }
 
 void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
@@ -262,11 +318,10 @@ void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
                "stream memory operations: the driver has none");
     return;
   }
-  const auto address = [](volatile uint32_t* word) { return reinterpret_cast<CUdeviceptr>(word); };
   // One of each first: the driver refuses here if it does not permit them.
   *words.gate = 1;
-  const CUresult wrote = operations.write(stream.get(), address(words.mark), 1, 0);
-  const CUresult waited = operations.wait(stream.get(), address(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ);
+  const CUresult wrote = operations.write(stream.get(), address_of(words.mark), 1, 0);
+  const CUresult waited = operations.wait(stream.get(), address_of(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ);
   stream.wait();
   const bool permitted = wrote == CUDA_SUCCESS && waited == CUDA_SUCCESS && *words.mark == 1;
   report.add(
@@ -283,12 +338,9 @@ void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
       words, kRoundTrips,
       [&](uint32_t i) {
         const auto begin = Clock::now();
-        const CUresult first = operations.write(stream.get(), address(words.mark), i, 0);
-        const CUresult second =
-            operations.wait(stream.get(), address(words.gate), i, CU_STREAM_WAIT_VALUE_GEQ);
+        must_do(operations.write(stream.get(), address_of(words.mark), i, 0));
+        must_do(operations.wait(stream.get(), address_of(words.gate), i, CU_STREAM_WAIT_VALUE_GEQ));
         queue_us += us_since(begin) / kRoundTrips;
-        if (first != CUDA_SUCCESS || second != CUDA_SUCCESS)
-          throw std::runtime_error("stream memory operation failed");
       },
       stream);
   report.add(
@@ -301,20 +353,14 @@ void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
   const double with_kernel = round_trip_us(
       words, kRoundTrips,
       [&](uint32_t i) {
-        if (operations.write(stream.get(), address(words.mark), i, 0) != CUDA_SUCCESS ||
-            operations.wait(stream.get(), address(words.gate), i, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) {
-          throw std::runtime_error("stream memory operation failed");
-        }
+        must_do(operations.write(stream.get(), address_of(words.mark), i, 0));
+        must_do(operations.wait(stream.get(), address_of(words.gate), i, CU_STREAM_WAIT_VALUE_GEQ));
         must(cuda::do_nothing(stream.get()), "empty kernel");
       },
       stream);
   report.add({{"part", "gates"}, {"what", "round trip with an empty kernel"}, {"us", with_kernel}},
              text_of("the same with an empty kernel behind each gate: %.2f us", with_kernel));
-  *words.gate = 0;
-  if (operations.wait(stream.get(), address(words.gate), 1, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) {
-    throw std::runtime_error("stream memory operation failed");
-  }
-  room_behind_a_gate(words, stream, report);
+  rooms_behind_a_gate(words, stream, operations, report);
 }
 
 void gates_by_kernel(const Words& words, const Stream& stream, Report& report) {
