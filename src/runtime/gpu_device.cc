@@ -133,7 +133,9 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
     if (!status.ok()) return error(status.code(), "{}: {}; give less", pinned_flag_, status.message());
   }
   if (cache.host_bytes + cache.disk_bytes == 0) return {};
-  // The link copies in both directions at once, and to and from the disk's buffers.
+  // The link copies in both directions at once, and to and from the disk's buffers. The executor has one
+  // more.
+  static_assert(2 * kMoverUnits + 2 <= kMostStreams);
   status = mover_.make_streams(2 * kMoverUnits + (cache.disk_bytes > 0 ? 1 : 0));
   return status.ok() ? status : refused("no streams for copies to other tiers", status, memory_flag_);
 }

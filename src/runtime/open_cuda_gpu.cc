@@ -10,7 +10,7 @@ Status check_cuda_build() {
 }
 
 void prepare_cuda() {
-  cuda::load_kernels_eagerly();
+  cuda::set_environment();
 }
 
 Result<std::unique_ptr<Gpu>> open_cuda_gpu() {

@@ -11,7 +11,7 @@ namespace kvasir {
 // kUnsupported: this build is without CUDA; the message says how to build it with CUDA.
 Status check_cuda_build();
 
-// Before open_cuda_gpu() in a program with threads: sets a variable of the environment. Without CUDA nothing.
+// Before open_cuda_gpu() in a program with threads: sets variables of the environment. Without CUDA nothing.
 // REQUIRES: no other thread runs
 void prepare_cuda();
 

@@ -284,15 +284,23 @@ class CudaGpu final : public Gpu {
 
 }  // namespace
 
-// Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate that
-// the launching thread opens later.
-void load_kernels_eagerly() {
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
+void set_environment() {
+  // Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate
+  // that the launching thread opens later.
+  const char* const loading = getenv("CUDA_MODULE_LOADING");
+  if (loading == nullptr || std::string_view(loading) != "EAGER") {
+    setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
+  }
+  // This is CUDA's default, but it is often set to 1. Then a copy for which the host keeps a gate closed
+  // could be queued behind that gate.
+  const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues == nullptr || atoi(queues) < kMostStreams) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(kMostStreams).c_str(), /*overwrite=*/1);
+  }
 }
 
 Result<std::unique_ptr<Gpu>> open_gpu() {
-  const char* loading = getenv("CUDA_MODULE_LOADING");
-  if (loading == nullptr || std::string_view(loading) != "EAGER") load_kernels_eagerly();
+  set_environment();
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found != cudaSuccess || count == 0) {

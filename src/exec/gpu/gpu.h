@@ -34,6 +34,9 @@ inline bool has_reached(uint32_t word, uint32_t value) {
 // are reported of CUDA, which documents no number; `kvasir-gpu bench link` measures it. So no more than this
 // are queued behind a closed gate: the thread that waits there could not open it.
 constexpr uint64_t kMostBehindAGate = 900;
+// A device has so many queues for streams. Streams that share one wait for each other's gates, so no more
+// streams than this are made.
+constexpr int kMostStreams = 8;
 
 // Work of the device, done in the order in which it is queued. Nothing here waits but wait() and
 // wait_for_mark(), and what finds no room. After a failure the stream does nothing more, and these two give
