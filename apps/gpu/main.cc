@@ -151,10 +151,12 @@ int run(int argc, char** argv) {
 }  // namespace kvasir::gpu_program
 
 int main(int argc, char** argv) {
+#if defined(__x86_64__)
   if (!__builtin_cpu_supports("fma")) {
     std::fputs("kvasir-gpu: this CPU has no FMA, by which results are compared\n", stderr);
     return 2;
   }
+#endif
   try {
     return kvasir::gpu_program::run(argc, argv);
   } catch (const std::exception& error) {
