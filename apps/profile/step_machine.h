@@ -32,6 +32,7 @@ class StepMachine {
   static Result<std::unique_ptr<StepMachine>> make(const Subject& subject, const MonotonicClock& clock);
 
   uint32_t blocks() const { return blocks_; }
+  const Executor& executor() const { return *executor_; }
   // Returns the executor's seconds, and sets the case's load; of an executor that has two steps in flight,
   // those of a step that was submitted while one like it ran. An error is the step's. REQUIRES: c.blocks() <=
   // blocks()

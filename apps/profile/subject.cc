@@ -38,6 +38,21 @@ Status size(Subject& s, uint64_t most_cpu_memory) {
   return {};
 }
 
+// What the device says names flags of serve that no one gave here.
+Status map_tiers(const Subject& s) {
+  const CacheOptions& cache = s.engine.cache;
+  const Status status = s.device->map_tiers(cache);
+  const bool has_device = s.device->device_tier().size() >= cache.device_bytes;
+  const bool has_host = s.device->host_tier().size() >= cache.host_bytes;
+  if (status.ok() || (has_device && has_host)) return status;
+  const bool on_gpu = is_on_gpu(s.options);
+  return error(status.code(), "no {} of {} for what is measured",
+               format_bytes(has_device ? cache.host_bytes : cache.device_bytes),
+               !on_gpu      ? "memory"
+               : has_device ? "pinned memory"
+                            : "the GPU's memory");
+}
+
 Status fill(ServingDevice& device) {
   const std::span<std::byte> host = device.host_tier(), tier = device.device_tier();
   if (!host.empty()) std::memset(host.data(), kFill, host.size());
@@ -74,7 +89,7 @@ Result<Subject> open_subject(const RuntimeOptions& options, uint64_t most_cpu_me
   s.here =
       cost_fingerprint(options, s.file->spec(), s.engine.cache.numerics_id, s.device->cost_place(options));
   KV_RETURN_IF_ERROR(size(s, most_cpu_memory));
-  KV_RETURN_IF_ERROR(s.device->map_tiers(s.engine.cache));
+  KV_RETURN_IF_ERROR(map_tiers(s));
   KV_RETURN_IF_ERROR(fill(*s.device));
   return s;
 }

@@ -3,6 +3,9 @@
 #include <filesystem>
 
 #include "apps/profile/profile.h"
+#include "apps/profile/step_machine.h"
+#include "apps/profile/subject.h"
+#include "exec/gpu/gpu_executor.h"
 #include "runtime/cost_profile.h"
 #include "runtime/gpu_runtime_rig.h"
 
@@ -63,7 +66,7 @@ TEST_F(GpuProfile, MeasuresStepsAndLinksThatAServerBeginsWith) {
   for (const char* direction : {"device->host", "host->device", "device->disk", "disk->device"}) {
     EXPECT_TRUE(kept->links.contains(direction)) << direction;
   }
-  EXPECT_EQ(kept->costs.links[index_of(Tier::kDevice)][index_of(Tier::kHost)].seconds_per_byte > 0, true);
+  EXPECT_GT(kept->costs.links[index_of(Tier::kDevice)][index_of(Tier::kHost)].seconds_per_byte, 0);
 
   // Without a flag, and by its name.
   options_.beliefs.used = true;
@@ -75,6 +78,48 @@ TEST_F(GpuProfile, MeasuresStepsAndLinksThatAServerBeginsWith) {
     EXPECT_THAT(said, HasSubstr(": 0 minutes old, fit error"));
     EXPECT_THAT(said, Not(HasSubstr("of another machine")));
   }
+}
+
+// A server's link has room for two units in each direction, and so has the one that is measured.
+TEST_F(GpuProfile, StepsAndLinksAreThoseOfAServer) {
+  const Result<Subject> subject = open_subject(options_, kMiB);
+  ASSERT_TRUE(subject.ok()) << subject.status().message();
+  const MemoryLinkOptions link = link_options(options_, *subject->device);
+  EXPECT_TRUE(link.mover != nullptr && link.duplex);
+  EXPECT_EQ(link.threads, 2);
+  EXPECT_EQ(link.unit_bytes, 2 * kMiB);
+
+  MonotonicClock clock;
+  const auto machine = StepMachine::make(*subject, clock);
+  ASSERT_TRUE(machine.ok()) << machine.status().message();
+  ProfileCase decode;
+  decode.batch = 1;
+  decode.context = 16;
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE((*machine)->run(decode).ok());
+  EXPECT_GT(dynamic_cast<const GpuExecutor&>((*machine)->executor()).queued_early(), 0U)
+      << "a step is measured by itself, not behind one like it";
+}
+
+// No flag that the user did not give is named. What is allocated last is the device's tier, then the host's.
+TEST_F(GpuProfile, MemoryThatIsNotThereIsNamed) {
+  uint64_t needed = 0;
+  {
+    const Result<Subject> subject = open_subject(options_, kMiB);
+    ASSERT_TRUE(subject.ok()) << subject.status().message();
+    needed = gpu_->allocations();
+  }
+  const auto said = [&](uint64_t allowed) {
+    options_.open_gpu = [allowed] {
+      auto gpu = std::make_unique<FakeGpu>(FakeGpuPace::kLate, /*seed=*/7, 64 * kMiB);
+      gpu->allow_allocations(allowed);
+      return Result<std::unique_ptr<Gpu>>(std::move(gpu));
+    };
+    return open_subject(options_, kMiB).status().message();
+  };
+  EXPECT_EQ(said(needed - 1), "no 64.00 MiB of pinned memory for what is measured");
+  const std::string device = said(needed - 2);
+  EXPECT_THAT(device, StartsWith("no "));
+  EXPECT_THAT(device, HasSubstr(" of the GPU's memory for what is measured"));
 }
 
 // Each is one line, and no result is written.
