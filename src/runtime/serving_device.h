@@ -75,7 +75,7 @@ Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions&
 
 // Of a link with a mover: units that are under way in each direction.
 constexpr int kMoverUnits = 2;
-// Of the link between the device's tiers: all but disk and peers.
+// Options of the link between the device's tiers; the caller adds disk and peers.
 MemoryLinkOptions link_options(const RuntimeOptions& options, ServingDevice& device);
 
 std::unique_ptr<ServingDevice> make_cpu_device(const Decoder::Options& decoder);
