@@ -178,6 +178,11 @@ const Case kCases[] = {
      "<|channel|>commentary<|message|>A.<|end|><|start|>assistant<|channel|>final<|message|>B.<|return|>",
      "|A.\nB.|"},
     {ToolFormat::kOpenAi, "<|channel|>commentary to=functions. <|message|>{}", "|{}|"},
+    // Headers without a message.
+    {ToolFormat::kOpenAi, " to=functions.f<|end|><|start|>assistant<|channel|>final<|message|>Hi", "|Hi|"},
+    {ToolFormat::kOpenAi,
+     "<|channel|>commentary to=functions.f<|start|>assistant<|channel|>final<|message|>Hi", "|Hi|"},
+    {ToolFormat::kOpenAi, "plain<|end|><|start|>assistant<|channel|>final<|message|>B", "|plain\nB|"},
 };
 
 TEST(OutputParser, FindsCallsAndLeavesTheRest) {

@@ -25,6 +25,8 @@ class Harmony final : public CallParser {
     if (!mark) return;
     switch (static_cast<Mark>(*mark)) {
       case Mark::kStart:
+        header_.clear();  // of a message that has no text
+        [[fallthrough]];
       case Mark::kChannel:
       case Mark::kConstrain:
         end_message(parts);
@@ -37,6 +39,7 @@ class Harmony final : public CallParser {
       case Mark::kCall:
       case Mark::kReturn:
         end_message(parts);
+        header_.clear();
         place_ = Place::kContent;
         return;
     }
@@ -44,7 +47,7 @@ class Harmony final : public CallParser {
 
   void finish(AnswerParts& parts) override {
     add(finder_.finish(), parts);
-    if (place_ == Place::kBegin) parts.content(header_);
+    if (place_ == Place::kBegin) add_content(header_, parts);
     end_message(parts);  // the mark behind a call ends the output, and has no text
   }
 
@@ -59,7 +62,7 @@ class Harmony final : public CallParser {
       case Place::kBegin:
         return begin(text, parts);
       case Place::kContent:
-        return parts.content(text);
+        return add_content(text, parts);
       case Place::kReasoning:
         return parts.reasoning(text);
       case Place::kCall:
@@ -76,7 +79,12 @@ class Harmony final : public CallParser {
     constexpr std::string_view kTo = " to=";
     if (kTo.starts_with(header_) || (header_.starts_with(kTo) && header_.size() < kMostHeaderBytes)) return;
     place_ = Place::kContent;
-    parts.content(std::exchange(header_, std::string()));
+    add_content(std::exchange(header_, std::string()), parts);
+  }
+
+  void add_content(const std::string& text, AnswerParts& parts) {
+    has_content_ = has_content_ || !text.empty();
+    parts.content(text);
   }
 
   // The function that the message goes to; empty: none.
@@ -103,7 +111,6 @@ class Harmony final : public CallParser {
       place_ = Place::kReasoning;
     } else {
       if (has_content_) parts.content("\n");  // between a preamble and what follows
-      has_content_ = true;
       place_ = Place::kContent;
     }
   }
