@@ -56,6 +56,8 @@ CONVERSATIONS = {
         {"type": "function", "id": "aaaaaaaa2", "function": {"name": "now", "arguments": {}}}]},
         {**RESULT, "tool_call_id": "aaaaaaaa1"}, {"role": "tool", "name": "now", "tool_call_id": "aaaaaaaa2", "content": "12:00"}],
     "thoughtful call": [USER, call(ARGUMENTS, reasoning_content="I need a tool.", thinking="I need a tool."), RESULT],
+    # gpt-oss refuses `thinking` here; the server leaves it out (src/server/chat_inputs.cc).
+    "thoughtful call with content": [USER, call(ARGUMENTS, content="Let me look.", reasoning_content="I need a tool."), RESULT],
     "parts": [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
               {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]}],
     "parts of results": [USER, call(ARGUMENTS), {**RESULT, "content": [{"type": "text", "text": "fine"}]}],
