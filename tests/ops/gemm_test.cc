@@ -184,13 +184,13 @@ TEST(Gemm, ExtremeIntegersStayExact) {
   const int64_t n = 33, k = 256;
   for (WeightType type : quantized_types(256)) {
     const test::HalfPlaces places = test::half_places(type);
-    for (uint8_t value : {uint8_t{0x80}, uint8_t{0x7F}, uint8_t{0xFF}, uint8_t{0x00}}) {
+    for (uint8_t value : {uint8_t{0x80}, uint8_t{0x7F}, uint8_t{0xFF}, uint8_t{0x77}, uint8_t{0x00}}) {
       for (float sign : {1.0f, -1.0f}) {
         std::vector<uint8_t> raw(static_cast<size_t>(n) * row_bytes(type, k), value);
         for (size_t i = 0; i < raw.size(); i += row_bytes(type, block_values(type))) {
           const auto put = [&](int64_t place, uint8_t high) {
-            raw[i + static_cast<size_t>(place)] = 0;
-            raw[i + static_cast<size_t>(place) + 1] = high;
+            if (place >= 0) raw[i + static_cast<size_t>(place)] = 0;
+            raw[i + static_cast<size_t>(place + 1)] = high;
           };
           put(places.scale, 0x3C);
           if (places.min >= 0) put(places.min, 0xBC);
