@@ -105,6 +105,9 @@ TEST(ModelFolder, RefusesGptOssInOtherForms) {
   TinyFolder limit = bf16;
   limit.edit("config.json", R"("swiglu_limit":7.0)", R"("swiglu_limit":8.0)");
   expect_refused(limit, ErrorCode::kUnsupported, "'swiglu_limit' is 8");
+  TinyFolder plain = bf16;
+  plain.edit("config.json", R"("rope_parameters":{)", R"("rope_scaling":null,"x":{)");
+  expect_refused(plain, ErrorCode::kUnsupported, "'rope_scaling' is null");
   TinyFolder other = mxfp4;
   other.edit("config.json", R"("quant_method":"mxfp4")", R"("quant_method":"fp8")");
   expect_refused(other, ErrorCode::kUnsupported, "'quantization_config'");
@@ -131,11 +134,45 @@ TEST(ModelFolder, RefusesGptOssInOtherForms) {
   twice.tensors.push_back(twice.tensor(experts + "down_proj"));
   twice.tensors.back().name = "layers.1.mlp.experts.down_proj";
   expect_refused(twice, ErrorCode::kCorrupt, "there twice");
+  // Before its partner and behind it.
+  for (const char* packed : {"down_proj_blocks", "down_proj_scales"}) {
+    for (const bool first : {true, false}) {
+      TinyFolder again = mxfp4;
+      test::FolderTensor copy = again.tensor(experts + packed);
+      copy.name = std::string("layers.1.mlp.experts.") + packed;
+      again.tensors.insert(first ? again.tensors.begin() : again.tensors.end(), copy);
+      expect_refused(again, ErrorCode::kCorrupt, "what becomes blk.1.ffn_down_exps.weight is there twice");
+    }
+  }
+  for (const char* packed : {"down_proj_blocks", "down_proj_scales"}) {
+    TinyFolder lone = bf16;
+    lone.tensors.push_back(TinyFolder(mxfp4).tensor(experts + packed));
+    expect_refused(lone, ErrorCode::kCorrupt, "is missing");
+  }
   TinyFolder bytes = bf16;
   auto& tensor = bytes.tensor("model.layers.1.self_attn.q_proj.weight");
   tensor.type = "U8";
   tensor.data.resize(tensor.data.size() / 2);
-  expect_refused(bytes, ErrorCode::kUnsupported, "is of type I8");
+  expect_refused(bytes, ErrorCode::kUnsupported, "is of type U8");
+  for (const char* packed : {"down_proj_blocks", "down_proj_scales"}) {
+    TinyFolder is_signed = mxfp4;
+    is_signed.tensor(experts + packed).type = "I8";
+    expect_refused(is_signed, ErrorCode::kCorrupt, "shape of the tensor layers.1.mlp.experts.down_proj_blocks");
+  }
+}
+
+TEST(ModelFolder, ScalesOfMxfp4ArePartOfTheFingerprint) {
+  const TinyFolder folder = gpt_oss_folder(WeightType::kMxfp4);
+  const auto fingerprint = (*Opened(folder)).fingerprint();
+  EXPECT_EQ((*Opened(folder)).fingerprint(), fingerprint);
+  for (const char* part : {"gate_up_proj", "down_proj"}) {
+    for (const bool first : {true, false}) {
+      TinyFolder other = folder;
+      auto& scales = other.tensor(fmt::format("model.layers.1.mlp.experts.{}_scales", part)).data;
+      (first ? scales.front() : scales.back()) ^= std::byte{1};
+      EXPECT_NE((*Opened(other)).fingerprint(), fingerprint) << part << first;
+    }
+  }
 }
 
 TEST(ModelFolder, ReadsTheScalingOfRope) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "base/units.h"
 #include "model/files/model_file.h"
@@ -34,6 +35,16 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
+// Of what they are made of, `data` is only a part.
+void add_made_rows(const GgufTensor& tensor, Sha256& hash) {
+  std::vector<std::byte> row(tensor.shape[0] / tensor.type->block_values * tensor.type->block_bytes);
+  const auto rows = static_cast<int64_t>(tensor.values() / tensor.shape[0]);
+  for (const int64_t end : {int64_t{0}, rows - 1}) {
+    tensor.rows->read(end, row.data());
+    hash.add(row);
+  }
+}
+
 }  // namespace
 
 ModelFingerprint fingerprint_of(const Gguf& file) {
@@ -43,6 +54,7 @@ ModelFingerprint fingerprint_of(const Gguf& file) {
     const size_t end_bytes = std::min(tensor.data.size(), kEndBytes);
     hash.add(tensor.data.first(end_bytes));
     hash.add(tensor.data.last(end_bytes));
+    if (tensor.rows != nullptr) add_made_rows(tensor, hash);
   }
   return hash.finish();
 }

@@ -342,9 +342,14 @@ void describe_dots1(FolderConfig& c) {
   c.fields.ignore({"ep_size"});
 }
 
-// Windows in every other layer, the first one has one. What the activation function is made of is fixed.
+// Windows in every other layer, the first one has one. Only one slope and one limit of the activation function
+// are supported.
 void describe_gpt_oss(FolderConfig& c) {
   describe_common(c);
+  // transformers' default is YaRN, and all published folders give it.
+  if (!c.fields.has("rope_parameters") && !c.fields.has("rope_scaling")) {
+    c.fields.unsupported("rope_scaling", "where an object is needed; use another model");
+  }
   c.read_rope();
   std::vector<bool> windowed;
   for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l % 2 == 0);

@@ -124,7 +124,7 @@ class PartAdder {
   Status add_mxfp4(const GgufTensor& blocks, const GgufTensor& scales) {
     const auto& s = scales.shape;
     if (blocks.shape != std::array<uint64_t, 4>{kBlockBytes, s[0], s[1], s[2]} || s[3] != 1 ||
-        blocks.type->block_bytes != 1 || scales.type->block_bytes != 1) {
+        blocks.type->name != "U8" || scales.type->name != "U8") {
       return wrong_shape("_blocks");
     }
     return for_each_of(s[1], "_blocks", [&](const std::string& ours, const Outputs& outputs) {
@@ -150,6 +150,12 @@ class PartAdder {
     });
   }
 
+  Status there_twice(std::string_view name) const {
+    return error(ErrorCode::kCorrupt,
+                 "{}: what becomes {} is there twice, perhaps in another file; fetch the files again", path_,
+                 name);
+  }
+
  private:
   // Calls add(GGUF's name, its outputs) for each tensor that the part becomes.
   template <typename Add>
@@ -173,11 +179,6 @@ class PartAdder {
     return error(ErrorCode::kCorrupt, "{}: the shape of the tensor {} makes no sense; fetch the files again",
                  path_, name(ending));
   }
-  Status there_twice(const std::string& ours) const {
-    return error(ErrorCode::kCorrupt,
-                 "{}: what becomes {} is there twice, perhaps in another file; fetch the files again", path_,
-                 ours);
-  }
 
   const std::string& path_;
   const uint64_t layer_;
@@ -197,7 +198,9 @@ Status StackedExperts::add(const std::string& path, uint64_t layer, std::string_
   PartAdder adder(path, layer, named.part, out_);
   if (named.ending.empty()) return adder.add_weights(tensor);
   if (named.ending == "_bias") return adder.add_biases(tensor);
-  packed_.emplace(std::pair{layer, std::string(name)}, tensor);
+  if (!packed_.emplace(std::pair{layer, std::string(name)}, tensor).second) {
+    return adder.there_twice(fmt::format("blk.{}.{}.weight", layer, named.part.ours[0]));
+  }
   const GgufTensor *blocks = find_packed(layer, named.part.theirs, "_blocks"),
                    *scales = find_packed(layer, named.part.theirs, "_scales");
   return blocks != nullptr && scales != nullptr ? adder.add_mxfp4(*blocks, *scales) : Status();

@@ -1,12 +1,12 @@
 // Experts' tensors as folders of gpt-oss have them: all experts of a layer in one, in another order than in
 // GGUF files. Internal to this folder.
 //
-//   mlp.experts.gate_up_proj         [experts][dim][2 ffn]: columns are outputs, those of gate and up by
-//   turns mlp.experts.down_proj            [experts][ffn][dim], likewise
-//   ..._bias                         [experts][2 ffn], [experts][dim]
-//   ..._blocks, ..._scales           MXFP4 in the place of the first two: [experts][2 ffn][dim / 32][16] and
-//                                    [experts][2 ffn][dim / 32]: rows are outputs. Value 2i of a block is in
-//                                    the low half of byte i, value 2i + 1 in the high half
+//   mlp.experts.gate_up_proj  [experts][dim][2 ffn]: columns are outputs, those of gate and up by turns
+//   mlp.experts.down_proj     [experts][ffn][dim]: likewise
+//   ..._bias                  [experts][2 ffn], [experts][dim]
+//   ..._blocks, ..._scales    MXFP4 in the place of the first two: [experts][2 ffn][dim / 32][16] and
+//                             [experts][2 ffn][dim / 32] bytes: rows are outputs. Value 2i of a block is in
+//                             the low half of byte i, value 2i + 1 in the high half
 #pragma once
 
 #include <cstdint>
