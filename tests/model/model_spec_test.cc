@@ -255,6 +255,8 @@ TEST(ModelSpec, ReadsGptOss) {
   EXPECT_EQ(divisors[4], 32);
   b.set_bool("kvasir.yarn_truncate", true);  // 3.71499 becomes 4
   EXPECT_NEAR(config_of(b)->ropes[0].divisors[1], 1 / (0.25 / 32 + 0.75), 1e-5);
+  b.set_bool("gpt-oss.expert_weights_norm", false);  // the weights of such a softmax have the sum 1
+  expect_refused(b, ErrorCode::kUnsupported, "'gpt-oss.expert_weights_norm' is false");
 }
 
 TEST(ModelSpec, RefusesMixturesThatMakeNoSense) {

@@ -183,6 +183,7 @@ Status SpecReader::read_experts(const ExpertSpec& like, bool required) {
 }
 
 Status SpecReader::read_gating(ExpertSpec& e) const {
+  bool of_chosen = false;  // a softmax of the chosen scores, whose weights have the sum 1
   if (has("expert_gating_func")) {
     KV_ASSIGN_OR_RETURN(const uint32_t function, file_.get_u32(full("expert_gating_func")));
     constexpr uint32_t kNone = 0, kSigmoid = 2, kSoftmaxOfChosen = 3;  // 1: softmax
@@ -190,11 +191,15 @@ Status SpecReader::read_gating(ExpertSpec& e) const {
       return unsupported("'{}' is {}, which is not supported", full("expert_gating_func"), function);
     }
     if (function != kNone) e.gating = function == kSigmoid ? Gating::kSigmoid : Gating::kSoftmax;
-    if (function == kSoftmaxOfChosen) e.renormalise = true;
+    of_chosen = function == kSoftmaxOfChosen;
+    if (of_chosen) e.renormalise = true;
   }
   for (const std::string& name : {full("expert_weights_norm"), std::string("kvasir.expert_weights_norm")}) {
     if (!file_.has(name)) continue;
     KV_ASSIGN_OR_RETURN(e.renormalise, file_.get_bool(name));
+    if (of_chosen && !e.renormalise) {
+      return unsupported("'{}' is false beside a softmax of the chosen scores, which is not supported", name);
+    }
   }
   KV_RETURN_IF_ERROR(read_optional("expert_weights_scale", 1e6F, e.weight_scale));
   for (const auto& [key, out] :
