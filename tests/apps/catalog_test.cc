@@ -163,7 +163,11 @@ TEST(CatalogTest, AGgufFileWithExpertsInSomeLayersIsRefused) {
     const Result<ModelShape> found = find_model(path.string());
     std::filesystem::remove(path);
     EXPECT_EQ(found.ok(), shape.dense_layers == 0) << shape.architecture;
-    if (found.ok()) continue;
+    if (found.ok()) {  // Q8_0 has 34 bytes for 32 weights
+      EXPECT_NEAR(found->expert_element_bytes, 34.0 / 32, shape.architecture == "gpt-oss" ? 0.1 : 1e-9)
+          << shape.architecture;
+      continue;
+    }
     EXPECT_NE(found.status().message().find("experts in some layers only"), std::string::npos);
   }
 }
@@ -180,6 +184,21 @@ TEST(CatalogTest, MemoryHoldsWhatAPublishedTableSays) {
         << p.tensor << " " << p.pipeline;
     EXPECT_LE(m.weights + m.kv_cache + m.reserve, device("a100-80g").memory_bytes);
   }
+}
+
+TEST(CatalogTest, ExpertsAreSplitWithTheirLayers) {
+  // gpt-oss-20b: 24 layers of 32 experts of 3 x 2880 x 2880 weights in 17/32 bytes; the rest in 2.
+  const ModelShape oss = model("gpt-oss-20b");
+  EXPECT_EQ(oss.expert_element_bytes, 17.0 / 32);
+  EXPECT_EQ(oss.weight_element_bytes, 2);
+  const double experts = 24.0 * 32 * 3 * 2880 * 2880, embedding = 201088.0 * 2880;
+  const double others = static_cast<double>(oss.parameters()) - experts - 2 * embedding;
+  const auto weights = [&](uint32_t tensor, uint32_t pipeline) {
+    return static_cast<double>(memory_of(oss, device("a100-80g"), {tensor, pipeline}, 0.9).value().weights);
+  };
+  EXPECT_NEAR(weights(1, 1), static_cast<double>(oss.weight_bytes()), 2);
+  EXPECT_NEAR(weights(2, 1), static_cast<double>(oss.weight_bytes()) / 2, 2);
+  EXPECT_NEAR(weights(1, 2), experts / 2 * 17 / 32 + 2 * (others / 2 + embedding), 2);
 }
 
 TEST(CatalogTest, WhatDoesNotFitSaysByHowMuch) {

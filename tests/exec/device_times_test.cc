@@ -64,6 +64,25 @@ TEST(DeviceTimesTest, PartsOfADecodingStep) {
   EXPECT_EQ(p.collectives + p.output + p.projection + p.engine, 0);
 }
 
+TEST(DeviceTimesTest, ExpertsHaveAnElementSizeOfTheirOwn) {
+  ModelShape m = toy_model();
+  m.experts = 8;
+  m.experts_used = 2;
+  m.expert_ffn = 256;
+  m.shared_ffn = 128;
+  m.expert_element_bytes = 0.5;
+  // Gate, up and down of eight experts of 256 and one of 128; the router.
+  const uint64_t experts = 4 * 8 * 3 * 512 * 256, others = 4 * (512 * 1280 + 3 * 512 * 128 + 512 * 8);
+  EXPECT_EQ(m.weight_bytes(), experts / 2 + 2 * (others + 2 * 4096 * 512));
+  const auto linear = [](const ModelShape& shape) {
+    return DeviceTimes(shape, toy_device(), {}, {}).parts(decode(1, 1000)).linear;
+  };
+  // One row touches two experts in each of four layers, whose elements are 1.5 bytes less.
+  ModelShape wide = m;
+  wide.expert_element_bytes = 2;
+  EXPECT_NEAR(linear(wide) - linear(m), 4 * 2 * 1.5 * 3 * 512 * 256 / kRead, 1e-8);
+}
+
 TEST(DeviceTimesTest, AttentionOfChunks) {
   const DeviceTimes t = toy();
   // 2^10 rows behind 2^10: 2^20 + 2^9 * 1025 pairs, 4 * 64 * 8 operations each.

@@ -3,10 +3,10 @@
 
     python3 make_harmony_goldens.py [OUTPUT]
 
-Needs openai-harmony (`pip install openai-harmony`), which fetches its vocabulary, or reads o200k_base.tiktoken in the
-folder that TIKTOKEN_ENCODINGS_BASE names. Each line is a JSON object: `output`, what a model writes behind
-<|start|>assistant, the mark that ends it included; and what openai-harmony's parser finds in its tokens: `reasoning` (a
-list), `content` (a list) and `calls` (of name and arguments). tests/server/harmony_golden_test.cc reads it.
+Needs openai-harmony (`pip install openai-harmony`; the file is of version 0.0.8), which fetches its vocabulary, or reads
+o200k_base.tiktoken in the folder that TIKTOKEN_ENCODINGS_BASE names. Each line is a JSON object: `output`, what a model
+writes behind <|start|>assistant, the mark that ends it included; and what openai-harmony's parser finds in its tokens:
+`reasoning` (a list), `content` (a list) and `calls` (of name and arguments). tests/server/harmony_golden_test.cc reads it.
 """
 
 import json

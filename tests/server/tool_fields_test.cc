@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/templates/chat_template.h"
 #include "server/chat_inputs.h"
 #include "server/handlers/openai.h"
 #include "server/json_values.h"
@@ -175,6 +176,24 @@ TEST(ChatInputs, AreWhatTemplatesExpect) {
                 R"({"type": "object", "properties": {}}}}])");
   r.tool_choice = ToolChoice::kNone;
   EXPECT_TRUE(chat_inputs(r).tools.empty()) << "the model is not told of them";
+}
+
+// gpt-oss's template asks this of a message with calls.
+TEST(ChatInputs, CallsOfGptOssWithThoughtsAndContentAreRendered) {
+  const auto chat_template = ChatTemplate::parse(
+      "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}"
+      "{{ raise_exception('content and thinking') }}{% endif %}[{{ m.thinking or m.content }}]{% endfor %}");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status().message();
+  ApiRequest r = accepted(tools(kWeather), kHistory);
+  for (const auto& [content, expected] : {std::pair{"", "hm"}, std::pair{"I look.", "I look."}}) {
+    r.messages[1].content = content;
+    const ChatInputs made = chat_inputs(r);
+    ChatTemplateInputs inputs;
+    inputs.messages = made.messages;
+    const auto text = chat_template->render(inputs);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    EXPECT_EQ(text->text(), fmt::format("[Weather?][{}][sunny]", expected));
+  }
 }
 
 TEST(JsonValues, AreReadInTheirOrderAndWithinBounds) {

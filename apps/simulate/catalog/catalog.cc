@@ -71,7 +71,15 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   out.vocab = static_cast<uint32_t>(c.vocab_size);
   out.max_positions = static_cast<uint32_t>(c.context_length);
   out.tied_embeddings = c.tied_embeddings;
-  out.weight_element_bytes = static_cast<double>(file->file_bytes()) / static_cast<double>(out.parameters());
+  double in_experts = 0;
+  for (const GgufTensor& tensor : file->gguf().tensors()) {
+    if (tensor.name.find("_exps.") == std::string_view::npos) continue;
+    in_experts += static_cast<double>(tensor.values() / tensor.type->block_values * tensor.type->block_bytes);
+  }
+  const auto experts = static_cast<double>(out.expert_parameters());
+  if (experts > 0) out.expert_element_bytes = in_experts / experts;
+  out.weight_element_bytes = (static_cast<double>(file->file_bytes()) - in_experts) /
+                             (static_cast<double>(out.parameters()) - experts);
   return out;
 }
 

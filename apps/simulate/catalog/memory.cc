@@ -36,11 +36,14 @@ Result<DeviceMemory> memory_of(const ModelShape& model, const DeviceSpec& device
   }
   const double embedding = static_cast<double>(model.vocab) * model.hidden;
   const double embeddings = model.tied_embeddings ? embedding : 2 * embedding;
-  const double layer = (static_cast<double>(model.parameters()) - embeddings) / model.layers;
+  const double experts = static_cast<double>(model.expert_parameters()) / model.layers;
+  const double others = (static_cast<double>(model.parameters()) - embeddings) / model.layers - experts;
   const uint32_t layers = ceil_div(model.layers, p.pipeline);
   // The first stage has the embedding, the last one the output layer.
   const double weights =
-      (layer * layers + (p.pipeline > 1 ? embedding : embeddings)) / p.tensor * model.weight_element_bytes;
+      ((others * layers + (p.pipeline > 1 ? embedding : embeddings)) * model.weight_element_bytes +
+       experts * layers * model.expert_element_bytes) /
+      p.tensor;
   const double wide = static_cast<double>((model.gated_mlp ? 3 : 2) * model.active_ffn()) / p.tensor;
   const double activations = kStepRows * 2 * (4.0 * model.hidden + wide) + kSampledRows * 4 * model.vocab;
   const double reserve =

@@ -79,11 +79,10 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
   out.gated_mlp = has_gate(string_at("model_type"));
   const auto tied = json.find("tie_word_embeddings");
   out.tied_embeddings = tied != json.end() && tied->is_boolean() && tied->get<bool>();
-  // Of gpt-oss the experts are in MXFP4: 17 bytes for 32 values. One size stands for all weights here.
+  // Of gpt-oss the experts are in MXFP4: 17 bytes for 32 values.
   if (whole.contains("quantization_config") && whole["quantization_config"].is_object() &&
-      whole["quantization_config"].value("quant_method", Json()) == "mxfp4" && out.parameters() > 0) {
-    const auto experts = static_cast<double>(out.expert_parameters());
-    out.weight_element_bytes -= (2 - 17.0 / 32) * experts / static_cast<double>(out.parameters());
+      whole["quantization_config"].value("quant_method", Json()) == "mxfp4") {
+    out.expert_element_bytes = 17.0 / 32;
   }
   if (out.layers == 0 || out.hidden == 0 || out.heads == 0 || out.head_dim == 0 || out.vocab == 0 ||
       out.heads % out.kv_heads != 0 ||

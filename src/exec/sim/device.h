@@ -31,6 +31,7 @@ struct ModelShape {
   bool gated_mlp = true;            // gate and up, instead of up alone
   bool tied_embeddings = false;     // the output matrix is the embedding
   double weight_element_bytes = 2;  // of an element of a weight
+  double expert_element_bytes = 2;  // of an expert's, the shared one not counted
   double kv_element_bytes = 2;      // of K and V
 
   // Inner widths that a row passes through.
@@ -56,7 +57,9 @@ struct ModelShape {
     return uint64_t{layers} * experts * (gated_mlp ? 3 : 2) * uint64_t{hidden} * expert_ffn;
   }
   uint64_t weight_bytes() const {
-    return static_cast<uint64_t>(static_cast<double>(parameters()) * weight_element_bytes);
+    const auto in_experts = static_cast<double>(expert_parameters());
+    return static_cast<uint64_t>((static_cast<double>(parameters()) - in_experts) * weight_element_bytes +
+                                 in_experts * expert_element_bytes);
   }
   // K and V of one token in all layers.
   uint64_t kv_bytes_per_token() const {

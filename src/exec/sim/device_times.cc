@@ -175,6 +175,10 @@ DeviceTimes::DeviceTimes(ModelShape model, DeviceSpec device, Parallelism parall
       }) {}
 
 double DeviceTimes::gemm(double m, double n, double k, double compute_factor) const {
+  return gemm_of(m, n, k, compute_factor, model_.weight_element_bytes);
+}
+
+double DeviceTimes::gemm_of(double m, double n, double k, double compute_factor, double element_bytes) const {
   const double lm = std::log2(m), ln = std::log2(n), lk = std::log2(k);
   const auto& f = gemm_.flop_rate;
   const auto& b = gemm_.byte_rate;
@@ -183,7 +187,7 @@ double DeviceTimes::gemm(double m, double n, double k, double compute_factor) co
   double flops = 0, bytes = 0;
   for (size_t i = 0; i < f.size(); ++i) flops += f[i].at(at_f[i]);
   for (size_t i = 0; i < b.size(); ++i) bytes += b[i].at(at_b[i]);
-  const double moved = kActivationBytes * (m * n + m * k) + model_.weight_element_bytes * n * k;
+  const double moved = kActivationBytes * (m * n + m * k) + element_bytes * n * k;
   return gemm_.launch_s + smooth_max(compute_factor * 2 * m * n * k / std::exp2(flops),
                                      moved / std::exp2(bytes), gemm_.sharpness);
 }
@@ -194,20 +198,24 @@ double DeviceTimes::layer_linear(double rows) const {
   const double hidden = model_.hidden, factor = device_.layer_factor;
   const double attention = gemm(rows, q + 2 * kv, hidden, factor) + gemm(rows, hidden, q, factor);
   const double wide = model_.gated_mlp ? 2 : 1;
-  const auto mlp = [&](double m, double inner) {
-    return gemm(m, wide * inner, hidden, factor) + gemm(m, hidden, inner, factor);
+  const auto mlp = [&](double m, double inner, double element_bytes) {
+    return gemm_of(m, wide * inner, hidden, factor, element_bytes) +
+           gemm_of(m, hidden, inner, factor, element_bytes);
   };
-  if (model_.experts == 0) return attention + mlp(rows, ffn);
+  if (model_.experts == 0) return attention + mlp(rows, ffn, model_.weight_element_bytes);
   // The products of the experts that are touched are one kernel each for gate and up, and for down, which
   // works on their rows expert by expert.
   const double touched = std::max(1.0, model_.experts_touched(rows));
   const double inner = static_cast<double>(model_.expert_ffn) / parallelism_.tensor;
-  const double one = mlp(std::max(1.0, rows * model_.experts_used / touched), inner);
+  const double one =
+      mlp(std::max(1.0, rows * model_.experts_used / touched), inner, model_.expert_element_bytes);
   const double launches = 2 * gemm_.launch_s;
   double seconds =
       attention + gemm(rows, model_.experts, hidden, factor) + launches + touched * (one - launches);
-  if (model_.shared_ffn > 0)
-    seconds += mlp(rows, static_cast<double>(model_.shared_ffn) / parallelism_.tensor);
+  if (model_.shared_ffn > 0) {
+    const double shared = static_cast<double>(model_.shared_ffn) / parallelism_.tensor;
+    seconds += mlp(rows, shared, model_.weight_element_bytes);
+  }
   return seconds;
 }
 

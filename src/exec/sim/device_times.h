@@ -101,6 +101,8 @@ class DeviceTimes final : public StepTimes {
   };
 
   double gemm(double m, double n, double k, double compute_factor) const;
+  // The same with weights of so many bytes an element.
+  double gemm_of(double m, double n, double k, double compute_factor, double element_bytes) const;
   double layer_linear(double rows) const;
   double layer_elementwise(double rows) const;
   double output_layer(double sampled) const;
