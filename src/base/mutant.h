@@ -50,6 +50,7 @@ enum class Mutant {
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
   kSinkLeftOut,        // the attention of a lone row has no sink
+  kRemoteSinkLeftOut,  // rows that have leaves at peers have no sink
   kExpertBiasShared,   // all experts have the bias of the first one
   kScoreUncapped,      // scores of a lone row are not capped
   kLogitsUncapped,     // logits of a step with one of them are not capped

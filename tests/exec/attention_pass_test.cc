@@ -68,7 +68,7 @@ class AttentionPassTest : public testing::Test {
     return qkv;
   }
 
-  std::vector<float> by_one_tree(const std::vector<float>& qkv) const {
+  std::vector<float> by_one_tree(const std::vector<float>& qkv, const float* sinks) const {
     const ops::FlushToZero mode;
     std::vector<float> out;
     for (size_t r = 0; r < rows_.size(); ++r) {
@@ -82,7 +82,8 @@ class AttentionPassTest : public testing::Test {
                     tree);
         }
         out.resize(out.size() + 32);
-        kernels_.finalize(tree.finish(), kSinks + 2 * h, 2, 16, out.data() + out.size() - 32);
+        kernels_.finalize(tree.finish(), sinks == nullptr ? nullptr : sinks + 2 * h, 2, 16,
+                          out.data() + out.size() - 32);
       }
     }
     return out;
@@ -124,15 +125,21 @@ class AttentionPassTest : public testing::Test {
 
   // Two layers' worth of runs on one pass, as in a step; both must give the same.
   void expect_same_for_all_teams() {
+    for (const float* sinks : {static_cast<const float*>(nullptr), kSinks}) {
+      SCOPED_TRACE(sinks == nullptr ? "without sinks" : "with sinks");
+      expect_same_for_all_teams(sinks);
+    }
+  }
+  void expect_same_for_all_teams(const float* sinks) {
     const std::vector<float> qkv = queries();
-    const std::vector<float> want = by_one_tree(qkv);
+    const std::vector<float> want = by_one_tree(qkv, sinks);
     for (int threads : {1, 2, 3, 8}) {
       ThreadPool pool(threads);
       AttentionPass pass(config_, kernels_, geometry_, frame_, memory_.data(), threads);
       ASSERT_TRUE(pass.prepare(rows_).ok());
       for (int again = 0; again < 2; ++again) {
         std::vector<float> got(want.size(), -1.0f);
-        pass.run(step_, 0, qkv.data(), {got.data(), config_.q_dim(), kSinks}, pool);
+        pass.run(step_, 0, qkv.data(), {got.data(), config_.q_dim(), sinks}, pool);
         AttentionPass::settle(pool);
         EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
             << threads << " threads, run " << again;

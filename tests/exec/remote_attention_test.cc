@@ -109,6 +109,20 @@ INSTANTIATE_TEST_SUITE_P(All, RemoteBits,
                                          std::tuple{ops::KvType::kBf16, 16, 2},
                                          std::tuple{ops::KvType::kQ8_0, 64, 1}));
 
+// Layers with a window have nothing at peers: no layer has one.
+RemoteRig::Options with_sinks() {
+  RemoteRig::Options options;
+  for (const TinyLlamaShape& shape : tiny_mixtures()) {
+    if (shape.architecture == "gpt-oss") options.shape = shape;
+  }
+  options.shape.window = 0;
+  return options;
+}
+
+TEST(RemoteAttention, HeadsWithSinks) {
+  expect_same_wherever(with_sinks(), 8, 4);
+}
+
 TEST(RemoteAttention, OnlySampledRowsAttendInTheLastLayer) {
   RemoteRig::Options options;
   options.tap_all_rows = false;
@@ -342,8 +356,8 @@ TEST(RemoteFaults, APeerThatAnswersInTheWrongOrderIsNoticed) {
 
 #if defined(KVASIR_MUTANTS)
 
-int differences_under(Mutant fault) {
-  RemoteRig rig({});
+int differences_under(Mutant fault, const RemoteRig::Options& options = {}) {
+  RemoteRig rig(options);
   const std::vector<RemotePart> parts = {{0, {1850, 1851}}, {1, {1100, 1120}}};
   const std::vector<PeerRun> runs = rig.in_all_layers({{0, 0, 0, 3}, {0, 0, 4, 7}, {0, 1, 2, 4}});
   const StepOutcome expected = rig.run(parts, {});
@@ -351,6 +365,10 @@ int differences_under(Mutant fault) {
   const StepOutcome got = rig.run(parts, runs);
   EXPECT_TRUE(got.result.deferred.empty());
   return differences(expected, got);
+}
+
+TEST(RemoteFaults, ASinkThatIsLeftOutIsNoticed) {
+  EXPECT_GT(differences_under(Mutant::kRemoteSinkLeftOut, with_sinks()), 0);
 }
 
 TEST(RemoteFaults, EachTurnsTheBitsRed) {

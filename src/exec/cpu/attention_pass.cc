@@ -347,7 +347,8 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
 
 void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
   const int64_t heads = spec_.queries_per_kv(), first_head = tile.kv_head * heads;
-  const bool without = out.sinks == nullptr || (mutant(Mutant::kSinkLeftOut) && tile.rows == 1);
+  const bool without = out.sinks == nullptr || (mutant(Mutant::kSinkLeftOut) && tile.rows == 1) ||
+                       (mutant(Mutant::kRemoteSinkLeftOut) && tile.remote());
   const float* sinks = without ? nullptr : out.sinks + first_head;
   for (int64_t i = 0; i < tile.rows; ++i) {
     float* row = out.rows + (tile.first_row + i) * out.stride + first_head * spec_.head_dim;

@@ -32,9 +32,9 @@ namespace kvasir {
 class AttentionPass {
  public:
   struct Output {
-    float* rows;                   // [rows][q_dim]
-    int64_t stride;                // floats from one row to the next
-    const float* sinks = nullptr;  // [heads], of the layer; null: none
+    float* rows;         // [rows][q_dim]
+    int64_t stride;      // floats from one row to the next
+    const float* sinks;  // [heads], of the layer; null: none
   };
 
   // The arguments outlive the pass. frame: the shape of one layer group's planes in device_memory.
