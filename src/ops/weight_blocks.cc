@@ -50,7 +50,8 @@ uint8_t q3_scale(const uint8_t* b, int64_t i) {
   return static_cast<uint8_t>((low | high << 4) - 32);
 }
 
-// The scale is 2^(exponent - 128): ggml's, of values that are twice those of the format.
+// The scale is 2^(exponent - 128): ggml's, of values that are twice those of the format. The exponent 255 is
+// 2^127 as in ggml, where the format (OCP) has NaN.
 void read_mxfp4(const uint8_t* b, WeightGroup& out) {
   out.d = static_cast<uint16_t>(b[0] < 2 ? 0x20 << b[0] : (b[0] - 1) << 7);
   read_halves(b + 1, out.codes);

@@ -15,7 +15,8 @@ import numpy as np
 
 BLOCKS = 64
 # Places of the f16 numbers in a block. Their bit 14 is cleared, which makes any bits a finite number below 2. The scale of
-# MXFP4 is a byte: it has the place of an f16's upper byte.
+# MXFP4 is a byte: it has the place of an f16's upper byte, and its first blocks have the exponents at both ends.
+EXPONENTS = [0, 1, 2, 254, 255]
 HALVES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [-1],
@@ -48,8 +49,10 @@ def main():
         for block in range(0, len(raw), size):
             for place in places:
                 raw[block + place + 1] &= 0xBF
+        for block, exponent in enumerate(EXPONENTS if name == "MXFP4" else []):
+            raw[block * size] = exponent
         values = gguf.dequantize(np.frombuffer(bytes(raw), np.uint8).reshape(1, -1), kind)
-        assert np.isfinite(values).all()
+        assert not np.isnan(values).any() and (name == "MXFP4" or np.isfinite(values).all())
         lines.append(f"{name} {fnv1a(values.astype('<f4').tobytes()):016x}")
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -170,6 +170,16 @@ test::TinyLlamaShape shape_of_mixture(const std::string& architecture) {
   return {};
 }
 
+TEST(Convert, RefusesAYarnOfGptOssThatRounds) {
+  test::TinyFolder folder = test::make_tiny_folder(shape_of_mixture("gpt-oss"), WeightType::kBf16, 5);
+  folder.edit("config.json", R"("truncate":false)", R"("truncate":true)");
+  const test::FolderInMemory bytes(folder);
+  const auto model = take(ModelFile::from_folder(bytes.files()));
+  const test::TempFolder place;
+  EXPECT_THAT(convert_model(*model, *find_recipe("bf16"), place.path() + "/out.gguf", 1).message(),
+              HasSubstr("are not those of all gpt-oss models"));
+}
+
 // The architecture's name says that weights are divided by their sum; a key of the file, that they are not.
 TEST(Convert, KeepsWhetherWeightsOfExpertsAddUpToOne) {
   test::TinyFolder folder = test::make_tiny_folder(shape_of_mixture("qwen3moe"), WeightType::kBf16, 5);

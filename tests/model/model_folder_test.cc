@@ -157,7 +157,8 @@ TEST(ModelFolder, RefusesGptOssInOtherForms) {
   for (const char* packed : {"down_proj_blocks", "down_proj_scales"}) {
     TinyFolder is_signed = mxfp4;
     is_signed.tensor(experts + packed).type = "I8";
-    expect_refused(is_signed, ErrorCode::kCorrupt, "shape of the tensor layers.1.mlp.experts.down_proj_blocks");
+    expect_refused(is_signed, ErrorCode::kCorrupt,
+                   "shape of the tensor layers.1.mlp.experts.down_proj_blocks");
   }
 }
 

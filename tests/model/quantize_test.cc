@@ -14,6 +14,7 @@
 #include "model/quantize/quantize_rows.h"
 #include "model/quantize/recipe.h"
 #include "ops/weight_traits.h"
+#include "support/block_weights.h"
 #include "support/gguf_builder.h"
 
 namespace kvasir {
@@ -136,6 +137,22 @@ TEST(QuantizeRow, TinyValuesBesideZerosBecomeZeros) {
       ops::dequantize_row(t.type, bytes.data(), 256, out.data());
       EXPECT_THAT(out, testing::Each(0.0F)) << tiny;
     }
+  }
+}
+
+// The scale of MXFP4's exponent 0 is 2^-128, which its values are multiples of.
+TEST(QuantizeRow, Mxfp4KeepsSubnormalValues) {
+  for (const int largest : {1, 2, 8, 12}) {
+    SCOPED_TRACE(largest);
+    std::vector<float> row(32), out(32);
+    for (int i = 0; i < 32; ++i) {
+      const int multiple = std::min(test::kMxfp4Values[i % 8], largest);
+      row[static_cast<size_t>(i)] = std::ldexp(static_cast<float>(i < 16 ? multiple : -multiple), -128);
+    }
+    const std::vector<std::byte> bytes = quantized(WeightType::kMxfp4, row);
+    EXPECT_EQ(bytes[0], std::byte{0});
+    ops::dequantize_row(WeightType::kMxfp4, bytes.data(), 32, out.data());
+    EXPECT_EQ(out, row);
   }
 }
 

@@ -122,6 +122,23 @@ TEST(TokenizerGguf, KeepsEveryTokenThatEndsAnOutput) {
   EXPECT_THAT(write_tokenizer_data(data, &out).message(), HasSubstr("3 tokens beside eos end an output"));
 }
 
+TEST(TokenizerGguf, CallsAndAnswersOfGptOssEndOutputs) {
+  auto file = file_of("gpt2", "gpt-4o");
+  file.set_strings("tokenizer.ggml.tokens", {"a", "<|return|>", "<|end|>", "<|call|>"});
+  const auto ends_with_types = [&](const std::vector<int32_t>& types) {
+    file.set_i32s("tokenizer.ggml.token_type", types);
+    TokenizerData data = read_file(file).value();
+    data.eos = 1;
+    const auto tokenizer = Tokenizer::create(data);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    return std::vector<int32_t>(tokenizer->ends().begin(), tokenizer->ends().end());
+  };
+  EXPECT_THAT(ends_with_types({1, 3, 3, 3}), ElementsAre(1, 3));
+  EXPECT_THAT(ends_with_types({1, 3, 3, 1}), ElementsAre(1)) << "text that looks like the mark";
+  file.set_strings("tokenizer.ggml.tokens", {"a", "<|answer|>", "<|end|>", "<|call|>"});
+  EXPECT_THAT(ends_with_types({1, 3, 3, 3}), ElementsAre(1)) << "of another model";
+}
+
 TEST(TokenizerGguf, NamesWhatItDoesNotKnow) {
   EXPECT_THAT(read_file(file_of("t5")).status().message(), HasSubstr("'t5'"));
   EXPECT_THAT(read_file(file_of("gpt2", "klingon")).status().message(), HasSubstr("'klingon'"));
