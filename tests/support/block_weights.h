@@ -11,9 +11,9 @@
 
 namespace kvasir::test {
 
+// What the codes of MXFP4 stand for, twice.
+constexpr int kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 // What the codes of IQ4_NL and IQ4_XS stand for.
-constexpr int kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                  0, -1, -2, -3, -4, -6, -8, -12};  // of MXFP4, twice
 constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // A quantised weight is (scale_factor × scale) × q, or that less or plus a minimum (min_factor × min).

@@ -14,7 +14,16 @@ using namespace ops::gpu;
 
 Activate kind_of(const ModelSpec& spec) {
   if (!spec.gated) return Activate::kRelu;
-  return spec.activation == Activation::kSilu ? Activate::kSilu : Activate::kGelu;
+  switch (spec.activation) {
+    case Activation::kSilu:
+      return Activate::kSilu;
+    case Activation::kGelu:
+      return Activate::kGelu;
+    case Activation::kRelu:
+    case Activation::kClampedSwiglu:
+      break;
+  }
+  KV_CHECK(false, "activation={}", static_cast<int>(spec.activation));
 }
 
 ops::Cap cap_of(const ops::reference::Cap& cap) {

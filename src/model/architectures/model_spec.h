@@ -28,10 +28,10 @@ enum class Activation : uint8_t {
   kSilu,  // x / (1 + exp(−x))
   kGelu,  // the tanh approximation: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
   kRelu,
-  kClampedSwiglu,  // gate'/(1 + exp(−kSwigluSlope · gate')) · (up' + 1), both cut at kSwigluLimit: gate'
-                   // above only
+  kClampedSwiglu,  // gate'/(1 + exp(−slope · gate')) · (up' + 1), gate' = min(gate, limit), up' = up cut to
+                   // −limit..limit, with kSwigluSlope and kSwigluLimit
 };
-// Of gpt-oss. Files of today do not say them.
+// Of gpt-oss. GGUF files do not say them; folders that say others are refused.
 constexpr float kSwigluSlope = 1.702F;
 constexpr float kSwigluLimit = 7.0F;
 
@@ -120,7 +120,7 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;
   ExpertSpec experts;
-  std::string ffn_norm_name = "ffn_norm";  // of the tensor of the norm before it
+  std::string ffn_norm_name = "ffn_norm";  // name of the tensor with the norm before the feed-forward
 
   float embedding_scale = 1;    // multiplies what the embedding gives
   float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream

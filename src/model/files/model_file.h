@@ -24,9 +24,9 @@
 namespace kvasir {
 
 // Names a model: SHA-256 over the headers (metadata and tensor infos; of a folder, its texts and the headers
-// of its weights), the first and last 4 KiB of every tensor, and its first and last row where rows are made of
-// a folder's. Two files with the same fingerprint are taken for the same model; it does not detect a deliberate
-// change in the middle of a tensor.
+// of its weights), the first and last 4 KiB of every tensor, and its first and last row where rows are made
+// of a folder's. Two files with the same fingerprint are taken for the same model; it does not detect a
+// deliberate change in the middle of a tensor.
 using ModelFingerprint = std::array<uint8_t, 32>;
 ModelFingerprint fingerprint_of(const Gguf& file);
 // Of the model when it is quantised by loading: of its own fingerprint, the recipe and kQuantizerVersion.

@@ -342,8 +342,8 @@ void describe_dots1(FolderConfig& c) {
   c.fields.ignore({"ep_size"});
 }
 
-// Windows in every other layer, the first one has one. Only one slope and one limit of the activation function
-// are supported.
+// Windows in every other layer, the first one has one. Only one slope and one limit of the activation
+// function are supported.
 void describe_gpt_oss(FolderConfig& c) {
   describe_common(c);
   // transformers' default is YaRN, and all published folders give it.

@@ -13,11 +13,11 @@
 //                 k = 8i + 4 + j (bits 4 and 6)
 //     high 2 bits the same again; high 1 bit: 2 lines; line i, bit 2b + h of byte 4c + j: k = 16i + 4b + j of
 //                 column 16h + c
-//     scales      1 line of 32 scales d, f16 (MXFP4: bf16); with a minimum 1 more; where groups have scales
-//     of their own, 32
-//                 bytes for each of them (one a column), as often as scale_bytes says. Q4_K, Q5_K: scale,
-//                 minimum. Q6_K, Q3_K, Q2_K: of the first 16 k, of the others (Q3_K's less 32; Q2_K's in the
-//                 low half of the byte, the minimum in the high one). IQ4_XS: scale less 32.
+//     scales      1 line of 32 scales d, f16 (MXFP4: bf16); with a minimum 1 more; where groups have
+//                 scales of their own, 32 bytes for each of them (one a column), as often as scale_bytes
+//                 says. Q4_K, Q5_K: scale, minimum. Q6_K, Q3_K, Q2_K: of the first 16 k, of the others
+//                 (Q3_K's less 32; Q2_K's in the low half of the byte, the minimum in the high one).
+//                 IQ4_XS: scale less 32.
 // so that a line of bytes is a vpdpbusd operand as it stands: four k of one column side by side, unsigned.
 // Pure functions. Different column ranges of one matrix must be packed by one thread at a time.
 #pragma once
