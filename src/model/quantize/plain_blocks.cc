@@ -82,8 +82,7 @@ bool quantize_from_minimum(bool fifth, const float* x, uint8_t* out) {
   return true;
 }
 
-// The largest value is 4 to 8 times the scale of the format, which is twice that of kMxfp4Lookup; the nearest
-// codes.
+// The largest value is 4 to 8 times the scale of the format, which is twice `d`; the nearest codes.
 bool quantize_mxfp4(const float* x, uint8_t* out) {
   const float largest = std::fabs(largest_of(x));
   out[0] = largest > 0 ? static_cast<uint8_t>(std::max(std::ilogb(largest) - 2 + 127, 0)) : 0;
