@@ -124,40 +124,63 @@ TEST(GpuRoom, DeepModelsWithTransfersInEachLayerHaveTheSameBits) {
   }
 }
 
-// Of a batch each copy may be an entry: tables and rows of logits count, too. At some depth a step fits but
-// for them.
-TEST(GpuRoom, CopiesOfABatchAreEntries) {
-  constexpr uint32_t kSequences = 30;
+// Of a batch each copy may be an entry: tables and rows of logits count, too.
+class GpuRoomOfCopies : public testing::Test {
+ protected:
+  static constexpr uint32_t kSequences = 30;
+
+  // Its tables are new, and all its logits come to the host.
+  static Step step(GpuSteps& steps) {
+    Step made = steps.step({0, 1});
+    made.slices[0].sampling.logprobs = 0;
+    for (uint32_t s = 0; s < kSequences; ++s) {
+      if (s > 0) {
+        made.slices.push_back(made.slices[0]);
+        made.token_ids.push_back(made.token_ids[0]);
+      }
+      made.slices[s].seq = SeqId{1 + s};
+      made.slices[s].first_token = s;
+      made.slices[s].table = steps.table(1);
+    }
+    made.index_by_layer();
+    return made;
+  }
+  static void expect_all(const StepResult& result) {
+    EXPECT_TRUE(result.status.ok()) << result.status.message();
+    EXPECT_EQ(result.sampled.size(), kSequences);
+  }
+};
+
+// At some depth a step fits behind another but for these.
+TEST_F(GpuRoomOfCopies, AreCountedBehindAnotherStep) {
   uint64_t early = 0, late = 0;
   for (int32_t layers = 80; layers <= 90; ++layers) {
+    SCOPED_TRACE(layers);
     GpuSteps steps(FakeGpuPace::kLate, GpuPilot::kWait, /*link=*/nullptr, /*graphs=*/false, deep(layers));
-    const auto step = [&] {
-      Step made = steps.step({0, 1});
-      made.slices[0].sampling.logprobs = 0;
-      for (uint32_t s = 0; s < kSequences; ++s) {
-        if (s > 0) {
-          made.slices.push_back(made.slices[0]);
-          made.token_ids.push_back(made.token_ids[0]);
-        }
-        made.slices[s].seq = SeqId{1 + s};
-        made.slices[s].first_token = s;
-        made.slices[s].table = steps.table(1);
-      }
-      made.index_by_layer();
-      return made;
-    };
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(steps.run(step()).status.ok());  // there is memory for both
+    for (int i = 0; i < 2; ++i) expect_all(steps.run(step(steps)));  // there is memory for both
     const uint64_t before = steps.executor_->queued_early();
-    for (int i = 0; i < 2; ++i) steps.executor_->submit(step());
-    for (int i = 0; i < 2; ++i) {
-      const StepResult result = steps.executor_->wait();
-      EXPECT_TRUE(result.status.ok()) << layers << " layers: " << result.status.message();
-      EXPECT_EQ(result.sampled.size(), kSequences);
-    }
+    for (int i = 0; i < 2; ++i) steps.executor_->submit(step(steps));
+    for (int i = 0; i < 2; ++i) expect_all(steps.executor_->wait());
     ++(steps.executor_->queued_early() > before ? early : late);
   }
   EXPECT_GT(early, 0U);
   EXPECT_GT(late, 0U);
+}
+
+// Behind the only gate of a long step there is room for all but these.
+TEST_F(GpuRoomOfCopies, AreCountedBehindTheGateOfALongStep) {
+  VirtualClock clock;
+  for (uint32_t layer = 0; layer < 8; ++layer) {
+    SCOPED_TRACE(layer);
+    FakeLink link(clock);
+    GpuSteps steps(FakeGpuPace::kLate, GpuPilot::kWait, &link, /*graphs=*/false, deep(90));
+    Step made = step(steps);
+    made.transfers.emplace_back().transfer.id = TransferId{1};
+    made.waits.push_back({layer, 0, TransferId{1}});
+    made.index_by_layer();
+    expect_all(steps.run(std::move(made)));
+    EXPECT_EQ(steps.executor_->queued_long(), 1U);
+  }
 }
 
 // While a step is queued that is longer than a stream has room for, its pilot goes along with it.
