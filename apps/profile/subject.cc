@@ -41,7 +41,7 @@ Status size(Subject& s, uint64_t most_cpu_memory) {
 // What the device says names flags of serve that no one gave here.
 Status map_tiers(const Subject& s) {
   const CacheOptions& cache = s.engine.cache;
-  const Status status = s.device->map_tiers(cache);
+  Status status = s.device->map_tiers(cache);
   const bool has_device = s.device->device_tier().size() >= cache.device_bytes;
   const bool has_host = s.device->host_tier().size() >= cache.host_bytes;
   if (status.ok() || (has_device && has_host)) return status;

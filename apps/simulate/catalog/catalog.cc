@@ -74,7 +74,8 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   double in_experts = 0;
   for (const GgufTensor& tensor : file->gguf().tensors()) {
     if (tensor.name.find("_exps.") == std::string_view::npos) continue;
-    in_experts += static_cast<double>(tensor.values() / tensor.type->block_values * tensor.type->block_bytes);
+    const uint64_t blocks = tensor.values() / tensor.type->block_values;
+    in_experts += static_cast<double>(blocks * tensor.type->block_bytes);
   }
   const auto experts = static_cast<double>(out.expert_parameters());
   if (experts > 0) out.expert_element_bytes = in_experts / experts;

@@ -294,7 +294,7 @@ void set_environment() {
   // This is CUDA's default, but it is often set to 1. Then a copy for which the host keeps a gate closed
   // could be queued behind that gate.
   const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (queues == nullptr || atoi(queues) < kMostStreams) {
+  if (queues == nullptr || std::strtol(queues, nullptr, 10) < kMostStreams) {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(kMostStreams).c_str(), /*overwrite=*/1);
   }
 }
