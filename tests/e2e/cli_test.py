@@ -51,7 +51,8 @@ class Cli(unittest.TestCase):
                 ((*generate, "cuda", "--kv-cache-dtype", "q8_0"), "kvasir generate: --kv-cache-dtype q8_0: "),
                 (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--cluster", "etcd://127.0.0.1:1"),
                  "kvasir serve: --cluster: "),
-                (("profile", "no-such.gguf", "--device", "cuda"), "kvasir profile: --device cuda: only a CPU"),
+                (("profile", "no-such.gguf", "--device", "cuda"), "kvasir profile: --device cuda: "),
+                (("profile", "no-such.gguf", "--device", "cuda", "--full", "--truth", "t.json"), "kvasir profile: --full: "),
                 (("eval", "no-such.gguf", "--device", "cuda", "--text", "no-such.txt"), "kvasir eval: --text: ")):
             result = run(*arguments, CUDA_VISIBLE_DEVICES="")
             self.assertEqual(result.returncode, 1)
