@@ -66,22 +66,58 @@ TEST(AutoPolicy, TheShortestGoesFirstWhereAllCanBeInTime) {
   EXPECT_EQ(auto_plan(view).find("promise 2"), 0u) << "so it does not keep the other waiting";
 }
 
+// Four decodes leave 60 rows of each step, which takes 20 + 4 * 1.03 + 60 = 84.12 ms: 1.402 ms a row. So 300
+// rows take 420.6 ms; in one step they would take 320. Request 8 is in time if it is first and has as long as
+// that; else 9, which is short, need not wait for it.
+class LongPrompt {
+ public:
+  explicit LongPrompt(Slo slo = {.tbt_ms = 500}) {
+    view.limits.max_num_batched_tokens = 64;
+    for (uint64_t id = 1; id <= 4; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0, slo));
+  }
+  bool is_first(double left_s, uint32_t rows = 300) {
+    view.waiting = {auto_waiting(8, rows, 10 - left_s, {.ttft_ms = 10'000}),
+                    auto_waiting(9, 16, 0, {.ttft_ms = 60'000})};
+    const std::string plan = auto_plan(view);
+    return plan.find("promise 8") < plan.find("promise 9");
+  }
+  View view = auto_view(200, 190);
+};
+
 TEST(AutoPolicy, APromptTakesTheStepsOfItsChunks) {
-  // 4 decodes leave 60 rows of each step, which takes 20 + 4 * 1.03 + 60 = 84.12 ms: 1.402 ms a row. So 300
-  // rows take 420.6 ms; in one step they would take 320.
-  View view = auto_view(100, 90);
-  view.limits.max_num_batched_tokens = 64;
-  for (uint64_t id = 1; id <= 4; ++id)
-    view.running.push_back(auto_decoding(id, 20, 30, 0.01, {.tbt_ms = 500}));
-  view.waiting = {auto_waiting(8, 300, 0.075, {.ttft_ms = 500}), auto_waiting(9, 16, 0, {.ttft_ms = 9000})};
-  EXPECT_EQ(auto_plan(view).find("prefill 9"), std::string::npos) << "425 ms are enough, if it is first";
-  // A step may take two thirds of the least gap, 60 ms: 35 rows and 59.12 ms, 1.689 ms a row, 507 ms in all.
-  view.running[2].slo.tbt_ms = 90;
-  EXPECT_EQ(auto_plan(view).find("promise 9"), 0u) << "so it does not keep the other waiting";
-  view.running[2].slo.tbt_ms = 500;
-  view.waiting[0].arrival = view.now - from_seconds(0.085);
-  const std::string plan = auto_plan(view);
-  EXPECT_NE(plan.find("prefill 9 [0, 16) samples\nprefill 8 [0, 44)"), std::string::npos) << plan;
+  LongPrompt prompt;
+  EXPECT_TRUE(prompt.is_first(0.425));
+  EXPECT_FALSE(prompt.is_first(0.415));
+  prompt.view.limits.long_prefill_token_threshold = 30;  // 54.12 ms for 30 rows: 541 ms
+  EXPECT_TRUE(prompt.is_first(0.546));
+  EXPECT_FALSE(prompt.is_first(0.536));
+}
+
+TEST(AutoPolicy, ChunksEndWithinTheLeastGap) {
+  LongPrompt prompt;
+  // Two thirds of it are 60 ms: 35 rows and 59.12 ms, 507 ms in all.
+  prompt.view.running[2].slo.tbt_ms = 90;
+  EXPECT_TRUE(prompt.is_first(0.512));
+  EXPECT_FALSE(prompt.is_first(0.502));
+  prompt.view.running[2].late_gaps = 1;
+  EXPECT_TRUE(prompt.is_first(0.425)) << "what is missed bounds no step";
+  prompt.view.running[2].late_gaps = 0;
+  prompt.view.running[2].slo = {.tpot_ms = 150};
+  EXPECT_TRUE(prompt.is_first(0.425)) << "a mean leaves a step more time";
+  // Two rows end within 26.7 ms, but 16 are the least: 40.12 ms for them, 752 ms in all.
+  prompt.view.running[2].slo = {.tbt_ms = 40};
+  EXPECT_TRUE(prompt.is_first(0.757));
+  EXPECT_FALSE(prompt.is_first(0.747));
+}
+
+TEST(AutoPolicy, BesideRequestsWithoutABoundToKeepChunksEndWithinTheDefault) {
+  // 133 ms: 109 rows and 133.12 ms, 1,221 ms for 1,000 rows. The budget would be 508 rows, 1,047 ms.
+  for (Slo slo : {Slo{}, Slo{.ttft_ms = 5000}}) {
+    LongPrompt prompt(slo);
+    prompt.view.limits.max_num_batched_tokens = 512;
+    EXPECT_TRUE(prompt.is_first(1.230, 1000));
+    EXPECT_FALSE(prompt.is_first(1.212, 1000));
+  }
 }
 
 // 120 blocks are 1,920 tokens. Six requests own 2 blocks each and have 200 steps to go, of 26 ms: 5.2 s. With

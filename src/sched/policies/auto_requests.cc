@@ -28,13 +28,6 @@ constexpr uint32_t kFewestChunkRows = 16;
 // Steps after which some other request is believed to have ended.
 constexpr double kStepsToWait = 30;
 
-// The bound on each gap alone. One on their mean leaves a step more time, as far as earlier gaps were
-// shorter.
-double every_gap(const Slo& slo, double without_bounds_s) {
-  if (!slo.any()) return without_bounds_s;
-  return slo.tbt_ms > 0 ? slo.tbt_ms / 1e3 : kInfinite;
-}
-
 uint32_t history_of(const SeqView& seq) {
   return seq.blocks > 0 ? seq.ready_tokens : seq.cached_tokens;
 }
@@ -64,27 +57,20 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   prices_ = state.shortages.prices(costs, device_tokens(view), view.limits.max_num_seqs);
   scarce_ = state.shortages.memory() + state.shortages.slots();
   without_bounds_s_ = gap_without_bounds(costs);
-  double gap_s = kInfinite;
   for (const SeqView& seq : view.running) {
-    if (!seq.decoding()) continue;
-    decodes_.add_decode(seq.known_tokens);
-    const double allowed_s = every_gap(seq.slo, without_bounds_s_);
-    if (seq.late_gaps == 0 && allowed_s >= state.least_gap_s) gap_s = std::min(gap_s, allowed_s);
+    if (seq.decoding()) decodes_.add_decode(seq.known_tokens);
   }
   step_s_ = decodes_.empty() ? costs.decode_seconds(1, 0) : costs.step_seconds(decodes_);
-  const double budget = view.limits.max_num_batched_tokens;
-  const auto room = static_cast<uint32_t>(std::max(1.0, budget - decodes_.decode_rows));
-  chunk_rows_ = std::max(std::min(room, kFewestChunkRows),
-                         prefill_rows_within(costs, decodes_, gap_s / kChunkMargin, 0, room));
-  StepWork full = decodes_;
-  full.prefill_rows = chunk_rows_;
-  full_step_row_s_ = costs.step_seconds(full) / chunk_rows_;
 
   state.news.begin(view.now);
   running.reserve(view.running.size());
   for (const SeqView& seq : view.running) running.push_back(request(seq, state));
   waiting.reserve(view.waiting.size());
   for (const SeqView& seq : view.waiting) waiting.push_back(request(seq, state));
+  set_chunks();
+  for (auto* all : {&running, &waiting}) {
+    for (AutoRequest& r : *all) set_prices(r);
+  }
   const double mean_s = mean_alone_s();
   for (auto* all : {&running, &waiting}) {
     for (AutoRequest& r : *all) {
@@ -98,6 +84,26 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
     steps += r.rest.mean;
   }
   if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
+}
+
+// As AutoTime bounds a step: by each gap of those on time, and by the default where one has no bound to keep.
+// A bound on the mean gap leaves a step more time, as far as earlier gaps were shorter.
+void AutoRequests::set_chunks() {
+  double gap_s = kInfinite;
+  for (const AutoRequest& r : running) {
+    if (!r.seq->decoding()) continue;
+    if (!r.bounded) gap_s = std::min(gap_s, without_bounds_s_);
+    if (r.on_time_bound() && r.seq->slo.tbt_ms > 0) gap_s = std::min(gap_s, r.seq->slo.tbt_ms / 1e3);
+  }
+  const double budget = view_.limits.max_num_batched_tokens;
+  auto room = static_cast<uint32_t>(std::max(1.0, budget - decodes_.decode_rows));
+  const uint32_t threshold = view_.limits.long_prefill_token_threshold;
+  if (threshold > 0) room = std::min(room, threshold);
+  chunk_rows_ = std::max(std::min(room, kFewestChunkRows),
+                         prefill_rows_within(view_.costs, decodes_, gap_s / kChunkMargin, 0, room));
+  StepWork full = decodes_;
+  full.prefill_rows = chunk_rows_;
+  full_step_row_s_ = view_.costs.step_seconds(full) / chunk_rows_;
 }
 
 double AutoRequests::prefill_s(const StepWork& prefill) const {
@@ -164,26 +170,27 @@ bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, const AutoSt
 }
 
 AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
-  const CostModel& costs = view_.costs;
-  const OutputRest rest = state.rest.of(seq);
-  const RequestWork work = work_of(seq, rest);
   AutoRequest r;
   r.seq = &seq;
   r.worth = seq.weight;
-  r.rest = rest;
-  r.finish_s = prices_.finish_s(costs, work);
-  r.busy_s =
-      r.finish_s + (1 - scarce_) * costs.weights_s() * work.token_steps / std::max(1.0, device_tokens(view_));
-  r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prefill_s(work.prefill);
-  r.need_s = work.link_s + first_token_s(work.prefill);
-  const TokenDue due = token_due(seq, view_.now, step_s_, rest);
+  r.rest = state.rest.of(seq);
+  const TokenDue due = token_due(seq, view_.now, step_s_, r.rest);
   r.left_s = due.left_s;
   r.bounded = std::isfinite(due.left_s);
   r.late = seq.slo.any() && is_late(seq, due, state);
   if (r.late) state.news.note(seq, due, state.least_gap_s);
-  if (!r.bounded && !r.late) r.alone_s = alone_s(seq, rest);
   r.turn = state.credit.turn_of(seq.id);
   return r;
+}
+
+void AutoRequests::set_prices(AutoRequest& r) const {
+  const RequestWork work = work_of(*r.seq, r.rest);
+  r.finish_s = prices_.finish_s(view_.costs, work);
+  r.busy_s = r.finish_s +
+             (1 - scarce_) * view_.costs.weights_s() * work.token_steps / std::max(1.0, device_tokens(view_));
+  r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prefill_s(work.prefill);
+  r.need_s = work.link_s + first_token_s(work.prefill);
+  if (!r.bounded && !r.late) r.alone_s = alone_s(*r.seq, r.rest);
 }
 
 Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {

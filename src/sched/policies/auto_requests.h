@@ -74,7 +74,11 @@ class AutoRequests {
   std::vector<AutoRequest*> queue(AutoState& state);
 
  private:
+  // Without what set_prices() sets.
   AutoRequest request(const SeqView& seq, AutoState& state) const;
+  // C, from those that run.
+  void set_chunks();
+  void set_prices(AutoRequest& r) const;
   // A prompt goes in chunks that fill the steps of the decodes: R rows and P pairs take R T(D + C) / C + pi
   // P.
   double prefill_s(const StepWork& prefill) const;
