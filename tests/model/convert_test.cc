@@ -146,43 +146,40 @@ TEST(Convert, KeepsTheFactorOfYarn) {
   }
 }
 
-// What only the keys of this program say has no form in a file.
-TEST(Convert, RefusesWhatTheArchitecturesNameDoesNotSay) {
-  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
-    if (shape.architecture != "gemma2") continue;
-    test::TinyFolder folder = test::make_tiny_folder(shape, WeightType::kBf16, 5);
-    folder.edit("config.json", R"("query_pre_attn_scalar":32)", R"("query_pre_attn_scalar":144)");
-    const test::FolderInMemory bytes(folder);
-    const auto model = take(ModelFile::from_folder(bytes.files()));
-    const test::TempFolder place;
-    EXPECT_THAT(convert_model(*model, *find_recipe("bf16"), place.path() + "/out.gguf", 1).message(),
-                HasSubstr("are not those of all gemma2 models"));
-    return;
-  }
-  FAIL() << "no gemma2";
-}
-
-test::TinyLlamaShape shape_of_mixture(const std::string& architecture) {
-  for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
+test::TinyLlamaShape shape_named(const std::vector<test::TinyLlamaShape>& shapes,
+                                 const std::string& architecture) {
+  for (const test::TinyLlamaShape& shape : shapes) {
     if (shape.architecture == architecture) return shape;
   }
   KV_CHECK(false, "{}", architecture);
   return {};
 }
 
-TEST(Convert, RefusesAYarnOfGptOssThatRounds) {
-  test::TinyFolder folder = test::make_tiny_folder(shape_of_mixture("gpt-oss"), WeightType::kBf16, 5);
-  folder.edit("config.json", R"("truncate":false)", R"("truncate":true)");
+// Of a folder whose config.json says something else.
+std::string refusal_of(const test::TinyLlamaShape& shape, const std::string& before,
+                       const std::string& after) {
+  test::TinyFolder folder = test::make_tiny_folder(shape, WeightType::kBf16, 5);
+  folder.edit("config.json", before, after);
   const test::FolderInMemory bytes(folder);
   const auto model = take(ModelFile::from_folder(bytes.files()));
   const test::TempFolder place;
-  EXPECT_THAT(convert_model(*model, *find_recipe("bf16"), place.path() + "/out.gguf", 1).message(),
-              HasSubstr("are not those of all gpt-oss models"));
+  return std::string(convert_model(*model, *find_recipe("bf16"), place.path() + "/out.gguf", 1).message());
+}
+
+// What only the keys of this program say has no form in a file.
+TEST(Convert, RefusesWhatTheArchitecturesNameDoesNotSay) {
+  EXPECT_THAT(refusal_of(shape_named(test::tiny_architectures(), "gemma2"), R"("query_pre_attn_scalar":32)",
+                         R"("query_pre_attn_scalar":144)"),
+              HasSubstr("are not those of all gemma2 models"));
+  EXPECT_THAT(
+      refusal_of(shape_named(test::tiny_mixtures(), "gpt-oss"), R"("truncate":false)", R"("truncate":true)"),
+      HasSubstr("are not those of all gpt-oss models"));
 }
 
 // The architecture's name says that weights are divided by their sum; a key of the file, that they are not.
 TEST(Convert, KeepsWhetherWeightsOfExpertsAddUpToOne) {
-  test::TinyFolder folder = test::make_tiny_folder(shape_of_mixture("qwen3moe"), WeightType::kBf16, 5);
+  test::TinyFolder folder =
+      test::make_tiny_folder(shape_named(test::tiny_mixtures(), "qwen3moe"), WeightType::kBf16, 5);
   folder.edit("config.json", R"("norm_topk_prob":true)", R"("norm_topk_prob":false)");
   const test::FolderInMemory bytes(folder);
   const auto model = take(ModelFile::from_folder(bytes.files()));
@@ -192,7 +189,8 @@ TEST(Convert, KeepsWhetherWeightsOfExpertsAddUpToOne) {
 }
 
 TEST(Convert, NamesLayersWithExpertsThatGgufCannotSay) {
-  test::GgufBuilder b = test::tiny_llama_builder(shape_of_mixture("dots1"), WeightType::kBf16, 5);
+  test::GgufBuilder b =
+      test::tiny_llama_builder(shape_named(test::tiny_mixtures(), "dots1"), WeightType::kBf16, 5);
   b.remove("dots1.leading_dense_block_count");
   b.set_i32s("kvasir.layer_experts", {0, 1, 1});
   const test::TempFolder place;
