@@ -19,6 +19,7 @@ struct RequestRecord {
   // kWaiting: not arrived yet; kHeld: arrived, and held back by max_concurrency.
   enum class State { kWaiting, kHeld, kSent, kCompleted, kFailed };
   State state = State::kWaiting;
+  Nanos arrival = 0;        // since the run's start, as the load has it
   Nanos start = 0;          // the request is sent: just before its connection is opened
   Nanos first = 0;          // the first chunk with content, or the finishing one when none had any
   Nanos last = 0;           // the last chunk with content, or the finishing one when that came later

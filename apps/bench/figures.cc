@@ -107,9 +107,8 @@ Figures figures_of(const Summary& s, const BenchConfig& config) {
   if (s.steady_throughput.has_value()) {
     f.push_back(real("steady_throughput", "Throughput without the ends (req/s):", s.steady_throughput));
   }
-  f.push_back(
-      real("request_goodput", label_if(!config.goals.empty(), "Request goodput (req/s):"),
-           config.goals.empty() ? std::nullopt : std::optional(s.share(s.good) * s.per_second(s.submitted))));
+  f.push_back(real("request_goodput", label_if(!config.goals.empty(), "Request goodput (req/s):"),
+                   config.goals.empty() ? std::nullopt : std::optional(s.goodput())));
   f.push_back(
       real("output_throughput", "Output token throughput (tok/s):", s.per_second(s.total_output_tokens)));
   f.push_back(count("max_concurrent_requests", "Peak concurrent requests:", s.max_concurrent));

@@ -129,7 +129,7 @@ bool is_time(const std::string& key) {
 
 // So many digits, and never an exponent for a large number.
 std::string rounded(double value, int digits) {
-  if (value >= 1e4) return readable(std::round(value));
+  if (std::abs(value) >= 9999.5) return readable(std::round(value));
   return std::abs(value) >= std::pow(10, digits) ? fmt::format("{:.0f}", value)
                                                  : fmt::format("{:.{}g}", value, digits);
 }

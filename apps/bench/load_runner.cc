@@ -14,6 +14,7 @@ class Runner {
   explicit Runner(const LoadPlan& plan) : plan_(plan), loop_(plan.target) {
     out_.records.resize(plan.prompts.size());
     for (size_t i = 0; i < plan.prompts.size(); ++i) {
+      out_.records[i].arrival = plan.arrivals[i];
       out_.records[i].prompt_words = plan.prompts[i].words;
       out_.records[i].wanted_tokens = plan.prompts[i].max_tokens;
       out_.records[i].own = plan.prompts[i].own;

@@ -127,6 +127,15 @@ std::vector<MeanFigure> means_of(const PointResult& point, const BenchConfig& co
   return mean_figures(runs);
 }
 
+// n requests bound n - 1 of the n gaps between arrivals.
+std::optional<double> seconds_of_arrivals(std::vector<Nanos> arrivals, const BenchConfig& config) {
+  if (arrivals.size() < 2 || config.options.max_concurrency > 0) return std::nullopt;
+  const Nanos span = arrivals.back() - arrivals.front();
+  if (span <= 0) return std::nullopt;
+  const auto n = static_cast<double>(arrivals.size());
+  return to_seconds(span) * n / (n - 1);
+}
+
 std::optional<double> steady_throughput(const LoadOutcome& outcome, double trim) {
   if (trim == 0) return std::nullopt;
   std::vector<Nanos> ends;
@@ -161,12 +170,16 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   s.attained.assign(config.bounds.size(), 0);
   std::vector<std::vector<double>> values(config.metrics.size());
   // Records are in the order of arrival.
+  std::vector<Nanos> arrivals;  // of those judged
   const size_t trimmed = trimmed_requests(config.options.trim, outcome.records.size());
   for (size_t i = 0; i < outcome.records.size(); ++i) {
     const RequestRecord& record = outcome.records[i];
     if (record.state != RequestRecord::State::kWaiting) {
       ++s.submitted;
-      if (i >= trimmed && i < outcome.records.size() - trimmed) judge(record, config, &values, &s);
+      if (i >= trimmed && i < outcome.records.size() - trimmed) {
+        judge(record, config, &values, &s);
+        arrivals.push_back(record.arrival);
+      }
     }
     if (record.state == RequestRecord::State::kCompleted) {
       add_completed(record, config, &s);
@@ -176,6 +189,7 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
       ++s.failed;
     }
   }
+  s.judged_s = seconds_of_arrivals(std::move(arrivals), config);
   add_refusals(outcome.records, &s);
   s.steady_throughput = steady_throughput(outcome, config.options.trim);
   for (std::vector<double>& v : values) s.metrics.push_back(describe(std::move(v), config.percentiles));

@@ -35,6 +35,9 @@ struct Summary {
   int64_t unfinished = 0;  // not ended when the load was interrupted, or the drain timeout came
   int64_t submitted = 0;   // arrived before the run ended
   int64_t judged = 0;      // of those, without what --trim leaves out: attainments are shares of these
+  // Seconds in which the judged requests arrived; nothing where they did not arrive at times of their own:
+  // all at once, or as earlier ones ended.
+  std::optional<double> judged_s;
   // Of the completed requests.
   int64_t total_input_tokens = 0;
   int64_t total_output_tokens = 0;
@@ -55,6 +58,13 @@ struct Summary {
   std::vector<std::pair<std::string, uint64_t>> decisions;  // reasons of plans, with their number; likewise
 
   double per_second(int64_t count) const { return duration > 0 ? static_cast<double>(count) / duration : 0; }
+  // Good requests per second of the time in which the judged ones arrived, so that the drain behind the last
+  // arrival counts in nothing; without such a time, of the whole run.
+  double goodput() const {
+    const double seconds = judged_s.value_or(duration);
+    const double per_judged = judged_s ? static_cast<double>(judged) : static_cast<double>(submitted);
+    return seconds > 0 ? share(good) * per_judged / seconds : 0;
+  }
   // Of the judged requests, the share in [0, 1] that `count` is.
   double share(int64_t count) const {
     return judged > 0 ? static_cast<double>(count) / static_cast<double>(judged) : 0;

@@ -37,7 +37,7 @@ BarChart changes_chart(const PlanAnswer& a) {
 }
 
 BarChart devices_chart(const PlanAnswer& a) {
-  BarChart out{"Highest rate of one instance by device", "requests per second within the bounds", {}};
+  BarChart out{"Highest rate by device", "requests per second within the bounds", {}};
   for (const PlannedDevice& d : a.devices) {
     if (!d.failed.empty()) continue;
     out.bars.push_back({d.name, d.rate, std::max(0.0, d.rate - d.half_width), d.rate + d.half_width,
@@ -79,9 +79,9 @@ PageTable change_table(const PlanAnswer& a) {
 
 PageTable device_table(const PlanAnswer& a) {
   PageTable out;
-  out.heads = {"device", "highest rate of an instance, requests/s", "policy", "devices of an instance"};
+  out.heads = {"device", "highest rate, requests/s", "policy", "devices for it"};
   if (a.load > 0) out.heads.push_back(fmt::format("devices for {} requests/s", rate_text(a.load)));
-  out.heads.push_back(a.load > 0 ? "an hour, all of them" : "an hour, one instance");
+  out.heads.push_back(a.load > 0 ? "an hour, all of them" : "an hour");
   for (const PlannedDevice& d : a.devices) {
     std::vector<std::string> row = {d.name};
     if (!d.failed.empty()) {
@@ -128,6 +128,10 @@ std::string plan_page(const PlanAnswer& a) {
     left_out += (left_out.empty() ? "Left out: " : "; ") + p.policy + " " + p.why;
   }
   if (!left_out.empty()) page.paragraph(left_out + ".", /*dim=*/true);
+  for (const LeftOutPolicy& p : a.lacking) {
+    page.paragraph(p.policy + " " + p.why + "; without that it plans what another policy plans.",
+                   /*dim=*/true);
+  }
   if (!a.what_ifs.empty()) {
     page.heading("What would help");
     page.table(change_table(a));

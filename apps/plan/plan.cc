@@ -65,7 +65,7 @@ uint32_t cards_of(const SimulateOptions& options) {
 }
 
 // The load that has to be carried; 0: none was given.
-Result<double> load_of(const SimulateOptions& options, double capacity) {
+Result<double> load_of(const SimulateOptions& options, std::optional<double> capacity) {
   if (options.bench.request_rate.empty()) return 0.0;
   KV_ASSIGN_OR_RETURN(const auto specs, parse_rates("--request-rate", options.bench.request_rate));
   KV_ASSIGN_OR_RETURN(const auto rates, resolve_rates("--request-rate", specs, capacity));
@@ -148,10 +148,12 @@ void plan_devices(const PlanOptions& options, const Prices& prices, Speaker& spe
   std::vector<std::string> names = {options.simulate.device};
   for (const std::string& name : options.devices) names.push_back(name);
   for (const auto& [name, price] : prices) names.push_back(name);
+  // Where no policy meets a rate here, which are near the best is not known.
   std::vector<std::string> policies;
   for (const PlannedPolicy& p : answer.policies) {
-    if (policies.size() < kPoliciesElsewhere) policies.push_back(p.name);
+    if (answer.best() && policies.size() < kPoliciesElsewhere) policies.push_back(p.name);
   }
+  if (policies.empty()) policies = options.simulate.policies;
   if (names.size() == 1 && answer.load == 0) return;
   for (const std::string& name : names) {
     const auto same = [&](const PlannedDevice& d) { return d.name == name; };
@@ -165,7 +167,7 @@ void plan_devices(const PlanOptions& options, const Prices& prices, Speaker& spe
         one.rate = best->found.at();
         one.half_width = best->found.half_width;
       } else {
-        one.failed = "no rate is met";
+        one.failed = answer.failed.empty() ? "no rate is met" : answer.failed;
       }
     } else {
       speaker.say(fmt::format("{}: {} policies", name, policies.size()));
@@ -186,6 +188,7 @@ void describe(const PlanOptions& options, const Trials& trials, PlanAnswer& answ
   answer.bounds = bounds_in_words(study.config());
   answer.capacity = trials.capacity();
   answer.residence_s = trials.residence_s();
+  answer.longest_bound_s = trials.longest_bound_s();
   answer.cards = cards_of(options.simulate);
   answer.settings = {
       {"model", answer.model},
@@ -214,6 +217,28 @@ Status write_files(const PlanOptions& options, const PlanAnswer& answer, std::os
   return {};
 }
 
+// The device that was asked for holds no request of this model: the others are asked alone.
+Result<PlanAnswer> plan_elsewhere(const PlanOptions& options, const Prices& prices, const Status& why,
+                                  Speaker& speaker, PlanAnswer answer, std::ostream& out) {
+  const BenchOptions& b = options.simulate.bench;
+  KV_ASSIGN_OR_RETURN(const BenchConfig config, check_load_options(b));
+  const Result<double> load = load_of(options.simulate, std::nullopt);
+  if (!load.ok()) return why;  // a multiple of a capacity that is not there
+  answer.load = *load;
+  answer.model = options.simulate.model;
+  answer.device = options.simulate.device;
+  answer.workload = b.dataset_name;
+  answer.bounds = bounds_in_words(config);
+  answer.percent = options.percent;
+  answer.cards = cards_of(options.simulate);
+  answer.failed = why.message();
+  plan_devices(options, prices, speaker, answer);
+  speaker.clear();
+  out << answer_text(answer) << std::flush;
+  KV_RETURN_IF_ERROR(write_files(options, answer, out));
+  return answer;
+}
+
 }  // namespace
 
 int64_t PlannedDevice::systems(double load) const {
@@ -239,8 +264,18 @@ Result<PlanAnswer> plan(const PlanOptions& given, std::ostream& out, std::ostrea
   PolicyChoice choice = choose_policies(options.simulate);
   options.simulate.policies = choice.policies;
   answer.left_out = std::move(choice.left_out);
+  for (const std::string& policy : options.simulate.policies) {
+    const std::string lacks = what_policy_lacks(options.simulate, policy);
+    if (!lacks.empty()) answer.lacking.push_back({policy, lacks});
+  }
   speaker.say("the capacity");
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Trials> trials, Trials::make(options.simulate, options.effort));
+  Result<std::unique_ptr<Trials>> made = Trials::make(options.simulate, options.effort);
+  if (!made.ok() && made.status().code() == ErrorCode::kExhausted &&
+      !(options.devices.empty() && prices.empty())) {
+    return plan_elsewhere(options, prices, made.status(), speaker, std::move(answer), out);
+  }
+  KV_RETURN_IF_ERROR(made.status());
+  const std::unique_ptr<Trials> trials = *std::move(made);
   KV_ASSIGN_OR_RETURN(answer.load, load_of(options.simulate, trials->capacity()));
   describe(options, *trials, answer);
   speaker.clear();

@@ -85,11 +85,14 @@ struct PlanAnswer {
   double percent = 90;
   double capacity = 0;  // requests per second
   double residence_s = 0;
-  double load = 0;  // that has to be carried; 0: none is given
+  double longest_bound_s = 0;  // on a first token or a whole request
+  double load = 0;             // that has to be carried; 0: none is given
+  std::string failed;          // why the device cannot serve the model at all: only others were tried
   uint32_t cards = 1;
   std::vector<PlannedPolicy> policies;  // the best first
   std::vector<LeftOutPolicy> left_out;
-  std::vector<WhatIf> what_ifs;  // what helps most first
+  std::vector<LeftOutPolicy> lacking;  // named, and run without what they need
+  std::vector<WhatIf> what_ifs;        // what helps most first
   std::vector<PlannedDevice> devices;
   size_t seeds = 0;
   int64_t run_requests = 0;  // of a run at the best rate; seconds judged of it

@@ -72,7 +72,7 @@ RunUsage mean_of(const std::vector<const RunUsage*>& all) {
 }
 
 // Of those that a queue may use up.
-double longest_bound_s(const BenchConfig& config) {
+double longest_bound_of(const BenchConfig& config) {
   double longest = 0;
   const auto take = [&](const std::vector<Goal>& goals) {
     for (const Goal& goal : goals) {
@@ -157,7 +157,7 @@ Result<std::unique_ptr<Trials>> Trials::make(SimulateOptions options, double eff
   }
   KV_ASSIGN_OR_RETURN(Study study, Study::make(o));
   out->study_ = std::make_unique<Study>(std::move(study));
-  out->longest_bound_s_ = longest_bound_s(out->study_->config());
+  out->longest_bound_s_ = longest_bound_of(out->study_->config());
   return out;
 }
 

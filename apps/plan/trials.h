@@ -62,8 +62,9 @@ class Trials {
   static Result<std::unique_ptr<Trials>> make(SimulateOptions options, double effort, TrialsKnown known = {});
 
   const std::vector<std::string>& policies() const { return options_.policies; }
-  double capacity() const { return capacity_; }        // requests per second
-  double residence_s() const { return residence_s_; }  // of a request in the saturated system
+  double capacity() const { return capacity_; }                // requests per second
+  double residence_s() const { return residence_s_; }          // of a request in the saturated system
+  double longest_bound_s() const { return longest_bound_s_; }  // on a first token or a whole request
   std::string describe() const { return study_->describe(); }
   const Study& study() const { return *study_; }
   // Of a whole run at this rate: requests, seconds judged.

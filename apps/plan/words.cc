@@ -160,8 +160,8 @@ std::string help_sentence(const PlanAnswer& a) {
   return out + ".";
 }
 
-std::string load_sentence(const PlanAnswer& a) {
-  if (a.load <= 0) return "";
+// Of those that have a price and carry the load; null: none.
+const PlannedDevice* cheapest_for_load(const PlanAnswer& a) {
   const PlannedDevice* cheapest = nullptr;
   for (const PlannedDevice& d : a.devices) {
     if (!d.failed.empty() || !d.price) continue;
@@ -170,6 +170,41 @@ std::string load_sentence(const PlanAnswer& a) {
     };
     if (!cheapest || cost(d) < cost(*cheapest)) cheapest = &d;
   }
+  return cheapest;
+}
+
+// Which other device does where the one that was asked for does not.
+std::string elsewhere_sentence(const PlanAnswer& a) {
+  if (a.load > 0) {
+    const PlannedDevice* cheapest = cheapest_for_load(a);
+    for (const PlannedDevice& d : a.devices) {
+      if (d.failed.empty() &&
+          (!cheapest || (!cheapest->price && d.cards_for(a.load) < cheapest->cards_for(a.load)))) {
+        cheapest = &d;
+      }
+    }
+    if (!cheapest) return "";
+    std::string out = fmt::format("{} of {} under {} carry {} requests/s",
+                                  count_of(static_cast<uint64_t>(cheapest->cards_for(a.load)), "device"),
+                                  cheapest->name, cheapest->policy, rate_text(a.load));
+    if (cheapest->price) {
+      out += fmt::format(", {:.2f} an hour, the cheapest in the table",
+                         *cheapest->price * static_cast<double>(cheapest->cards_for(a.load)));
+    }
+    return out + ".";
+  }
+  const PlannedDevice* fastest = nullptr;
+  for (const PlannedDevice& d : a.devices) {
+    if (d.failed.empty() && (!fastest || d.rate > fastest->rate)) fastest = &d;
+  }
+  return fastest ? fmt::format("{} meets the bounds at {} requests/s under {}.", fastest->name,
+                               rate_text(fastest->rate), fastest->policy)
+                 : "";
+}
+
+std::string load_sentence(const PlanAnswer& a) {
+  if (a.load <= 0) return "";
+  const PlannedDevice* cheapest = cheapest_for_load(a);
   for (const PlannedDevice& d : a.devices) {
     if (&d != &a.devices.front() || !d.failed.empty()) continue;
     std::string out = fmt::format("For {} requests/s: {} of {}", rate_text(a.load),
@@ -297,6 +332,9 @@ std::string question_text(const PlanAnswer& a, double percent) {
       "served when requests always wait: {} requests/s; a request is then in the system for {:.3g} s\n",
       rate_text(a.capacity), a.residence_s);
   for (const LeftOutPolicy& p : a.left_out) out += fmt::format("left out: {} {}\n", p.policy, p.why);
+  for (const LeftOutPolicy& p : a.lacking) {
+    out += fmt::format("{} {}; without that it plans what another policy plans\n", p.policy, p.why);
+  }
   return out;
 }
 
@@ -351,11 +389,16 @@ Binding binding_of(const PlanAnswer& a) {
 std::vector<std::string> answer_paragraphs(const PlanAnswer& a) {
   const PlannedPolicy* best = a.best();
   if (!best) {
-    return {fmt::format(
-        "No rate is met: even at a fiftieth of what the system serves when requests always wait ({} "
-        "requests/s) fewer than {:g} % of the requests meet all bounds under any policy. Loosen the bounds, "
-        "or take a faster device.",
-        rate_text(a.capacity), a.percent)};
+    std::vector<std::string> out = {a.failed.empty()
+                                        ? fmt::format("No rate is met: even at a fiftieth of what the system "
+                                                      "serves when requests always wait ({} "
+                                                      "requests/s) fewer than {:g} % of the requests meet "
+                                                      "all bounds under any policy. Loosen the "
+                                                      "bounds, or take a faster device.",
+                                                      rate_text(a.capacity), a.percent)
+                                        : fmt::format("{} cannot serve {}: {}", a.device, a.model, a.failed)};
+    if (const std::string other = elsewhere_sentence(a); !other.empty()) out.push_back(other);
+    return out;
   }
   std::vector<std::string> out = {best_sentence(a, *best)};
   if (best->found.end == FoundRate::End::kAlways) return out;
@@ -369,7 +412,7 @@ std::vector<std::string> answer_paragraphs(const PlanAnswer& a) {
       "Each long run has {} requests, of which {:.0f} s are judged, {:.0f} times what a request is in the "
       "full system; its beginning and end are cut off. {} runs of these policies, {} requests in all.",
       a.run_requests, a.run_seconds, a.run_seconds / std::max(1e-9, a.residence_s), a.runs, a.simulated);
-  if (a.run_seconds < 4 * a.residence_s) {
+  if (a.run_seconds < 4 * a.residence_s || a.run_seconds < 3 * a.longest_bound_s) {
     runs += " That is short: a rate a little too high may pass. Give more --effort.";
   }
   out.push_back(std::move(runs));

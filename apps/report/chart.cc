@@ -94,6 +94,11 @@ bool fit(const Chart& chart, Axis* x, Axis* y) {
       any = true;
     }
   }
+  // A bound that all lines are well within is seen, unless it would flatten them.
+  constexpr double kMostRoom = 3;
+  for (const ChartBound& bound : chart.bounds) {
+    if (!bound.of_x && bound.value <= kMostRoom * top) top = std::max(top, bound.value);
+  }
   x->log = chart.log_x && least_positive > 0;
   x->low = x->log ? least_positive : std::min(low, 0.0);
   x->high = high > x->low ? high : x->low + (x->log ? x->low : 1);
@@ -113,7 +118,7 @@ std::string number(double value) {
   const double size = std::abs(value);
   if (size >= 1e9) return fmt::format("{:.4g} G", value / 1e9);
   if (size >= 1e6) return fmt::format("{:.4g} M", value / 1e6);
-  if (size >= 1e4) return with_commas(value);
+  if (size >= 9999.5) return with_commas(value);
   return fmt::format("{:.4g}", value);
 }
 
@@ -174,10 +179,14 @@ void add_bounds(const Chart& chart, const Axis& x, const Axis& y, std::string* o
   auto to = std::back_inserter(*out);
   for (const ChartBound& bound : chart.bounds) {
     const Axis& axis = bound.of_x ? x : y;
-    if (!(bound.value >= axis.low && bound.value <= axis.high)) continue;
-    const double at = axis.at(bound.value);
     const std::string name =
         fmt::format("{} {}", bound.name, readable(bound.value, bound.of_x ? chart.x_unit : chart.y_unit));
+    if (!bound.of_x && bound.value > axis.high) {
+      fmt::format_to(to, "<text class=\"t\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{} ↑</text>",
+                     kWidth - kRight - 4, y.to + 12, escape_html(name));
+    }
+    if (!(bound.value >= axis.low && bound.value <= axis.high)) continue;
+    const double at = axis.at(bound.value);
     if (bound.of_x) {
       const bool left = at > (x.from + x.to) / 2;
       fmt::format_to(to,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -18,38 +19,40 @@
 namespace kvasir {
 namespace {
 
-// A bar that is drawn over, on a terminal.
+// What is done so far: a bar that is drawn over, on a terminal alone, and a line for each point.
 class Bar {
  public:
   Bar(const Console& console, bool shown, std::string name)
-      : err_(console.err), shown_(shown && console.terminal), name_(std::move(name)) {}
+      : err_(console.err), shown_(shown), terminal_(console.terminal), name_(std::move(name)) {}
   ~Bar() {
-    if (shown_) err_ << "\r\x1b[K" << std::flush;
+    if (shown_ && terminal_) err_ << "\r\x1b[K" << std::flush;
   }
   Bar(const Bar&) = delete;
   Bar& operator=(const Bar&) = delete;
 
   StudyProgress progress() {
     return [this](size_t done, size_t all) {
-      if (!shown_) return;
+      if (!shown_ || !terminal_) return;
       constexpr size_t kWidth = 40;
       const size_t filled = all == 0 ? 0 : kWidth * done / all;
       err_ << fmt::format("\r\x1b[K{} [{:<40}] {}/{} runs", name_, std::string(filled, '#'), done, all)
            << std::flush;
     };
   }
-  // Above the bar, what is known already.
+  // Above the bar.
   PointSink points() {
-    return [this](const std::string& policy, double rate, double percent) {
+    return [this](const std::string& policy, double rate, std::optional<double> percent) {
       if (!shown_) return;
-      err_ << fmt::format("\r\x1b[K{} at {:.4g} requests/s: {:.1f} % meet all bounds\n", policy, rate,
-                          percent);
+      const std::string at =
+          std::isfinite(rate) ? fmt::format("{:.4g} requests/s", rate) : "the arrivals given";
+      const std::string what = percent ? fmt::format("{:.1f} % meet all bounds", *percent) : "done";
+      err_ << (terminal_ ? "\r\x1b[K" : "") << fmt::format("{} at {}: {}\n", policy, at, what) << std::flush;
     };
   }
 
  private:
   std::ostream& err_;
-  const bool shown_;
+  const bool shown_, terminal_;
   const std::string name_;
 };
 
@@ -246,7 +249,7 @@ Result<Answer> answer(const SimulateOptions& given, const Console& console) {
   KV_ASSIGN_OR_RETURN(const Capacity capacity, study.measure_capacity());
   out.capacity = capacity.rate;
   console.out << fmt::format(
-      "capacity for this workload: {:.4g} requests/s ({}, a crowd of {} that is there at once)\n",
+      "capacity for this workload: {:.4g} requests/s ({}, {} requests that all arrive at once)\n",
       capacity.rate, capacity.policy, capacity.requests);
   if (capacity.failed > 0) {
     console.out << fmt::format("of those {} failed, and count in nothing, such as: {}\n", capacity.failed,
@@ -257,15 +260,17 @@ Result<Answer> answer(const SimulateOptions& given, const Console& console) {
   out.config = study.config();
   if (options.find_effective_throughput > 0) {
     Bar bar(console, options.bench.progress, "searching");
-    KV_ASSIGN_OR_RETURN(out.effective,
-                        study.effective_throughput(options.find_effective_throughput, bar.progress()));
+    KV_ASSIGN_OR_RETURN(out.effective, study.effective_throughput(options.find_effective_throughput,
+                                                                  bar.progress(), bar.points()));
     console.out << effective_table(out.effective, options.find_effective_throughput, out.capacity);
-    console.out << above_capacity(out.effective, out.capacity);
+    console.out << short_runs(out.effective, study.config().options.num_prompts, study.at_once(),
+                              out.capacity);
     return out;
   }
   {
     Bar bar(console, options.bench.progress, "simulating");
-    KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress(), bar.points()));
+    const bool many = options.policies.size() * study.rates().size() > 1;
+    KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress(), many ? bar.points() : PointSink()));
   }
   if (out.policies.size() == 1 && study.rates().size() == 1) {
     console.out << printed_block(points_of(out.policies.front().runs).front(), study.config());

@@ -22,6 +22,10 @@ std::string what_policy_lacks(const SimulateOptions& options, const std::string&
     return "needs a host tier: give --kv-offloading-size";
   }
   if (traits.borrows && options.instances < 2) return "needs peers: give --instances 2 or more";
+  if (traits.borrows && options.runtime.kv_offloading_bytes + options.runtime.kv_offloading_disk_bytes > 0) {
+    return "lends devices' memory, which is not simulated beside a tier behind it: leave "
+           "--kv-offloading-size out";
+  }
   if (traits.needs_priority && !has_priorities(options)) {
     return "needs priorities: give --slo-class with priority:P";
   }

@@ -243,6 +243,7 @@ SimulationOutcome Run::run() {
   }
   if (queue_) finish_queue(each);
   SimulationOutcome out = merge_outcomes(std::move(each), goes_to_);
+  for (size_t i = 0; i < requests_.size(); ++i) out.load.records[i].arrival = requests_[i].arrival;
   out.mean_queue_s += queued_s_;
   out.peers = std::move(peers);
   return out;

@@ -308,11 +308,13 @@ Result<std::vector<PolicyRuns>> Study::sweep(const StudyProgress& progress, cons
   std::mutex mutex;  // guards `points`
   KV_RETURN_IF_ERROR(run_all(jobs, progress, [&](size_t i, SimulationOutcome outcome) {
     runs[i] = run_result(jobs[i].key, std::move(outcome), config_);
-    if (!on_point || config_.goals.empty()) return;
+    if (!on_point) return;
     const std::lock_guard lock(mutex);
     Point& p = points[i / seeds];
     p.percent += percent_attained(runs[i].summary) / static_cast<double>(seeds);
-    if (++p.runs == seeds) on_point(jobs[i].policy, jobs[i].key.rate, p.percent);
+    if (++p.runs < seeds) return;
+    on_point(jobs[i].policy, jobs[i].key.rate,
+             config_.goals.empty() ? std::nullopt : std::optional(p.percent));
   }));
   std::vector<PolicyRuns> out;
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -357,7 +359,8 @@ Result<EffectiveThroughput> Study::search(const std::string& policy, double perc
 }
 
 Result<std::vector<EffectiveThroughput>> Study::effective_throughput(double percent,
-                                                                     const StudyProgress& progress) {
+                                                                     const StudyProgress& progress,
+                                                                     const PointSink& on_found) {
   const std::vector<std::string>& policies = options_.policies;
   std::vector<EffectiveThroughput> out(policies.size());
   std::vector<Status> statuses(policies.size());
@@ -366,8 +369,9 @@ Result<std::vector<EffectiveThroughput>> Study::effective_throughput(double perc
   run_parallel(policies.size(), options_.jobs, [&](size_t i) {
     Result<EffectiveThroughput> found = search(policies[i], percent);
     statuses[i] = found.status();
-    if (found.ok()) out[i] = *std::move(found);
     const std::lock_guard lock(mutex);
+    if (found.ok()) out[i] = *std::move(found);
+    if (found.ok() && on_found) on_found(policies[i], out[i].rate, out[i].attained);
     if (progress) progress(++done, policies.size());
   });
   KV_RETURN_IF_ERROR(first_failure(statuses));

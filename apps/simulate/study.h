@@ -43,8 +43,8 @@ struct Capacity {
 using StudyProgress = std::function<void(size_t done, size_t all)>;
 
 // Called when all seeds of a policy at a rate are done, with the percentage of the requests that met all of
-// their bounds; by one thread at a time.
-using PointSink = std::function<void(const std::string& policy, double rate, double percent)>;
+// their bounds, if there are bounds; by one thread at a time.
+using PointSink = std::function<void(const std::string& policy, double rate, std::optional<double> percent)>;
 
 class Study {
  public:
@@ -74,8 +74,8 @@ class Study {
 
   // The highest rate at which `percent` of the requests attain all bounds, between a fiftieth and eight times
   // the capacity, to within 1 %.
-  Result<std::vector<EffectiveThroughput>> effective_throughput(double percent,
-                                                                const StudyProgress& progress);
+  Result<std::vector<EffectiveThroughput>> effective_throughput(double percent, const StudyProgress& progress,
+                                                                const PointSink& on_found = {});
 
   // Of the requests at one rate, over the seeds: the mean percentage of which no schedule lets more meet all
   // of their bounds (goodput_bound.h).

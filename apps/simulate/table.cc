@@ -34,7 +34,7 @@ constexpr std::array<Column, 12> kColumns = {{{"request_throughput", "req/s"},
                                               {"unserved", "unserved"}}};
 
 std::string number(double v) {
-  return std::abs(v) >= 1e4 ? fmt::format("{:.0f}", v) : fmt::format("{:.4g}", v);
+  return std::abs(v) >= 9999.5 ? fmt::format("{:.0f}", v) : fmt::format("{:.4g}", v);
 }
 
 std::string cell(const MeanFigure* f, size_t runs) {
@@ -60,6 +60,31 @@ std::string failures(const std::vector<PolicyRuns>& all) {
     }
     fmt::format_to(std::back_inserter(out), "{} failed: {}\n",
                    count_of(static_cast<uint64_t>(count), "request"), what);
+  }
+  return out;
+}
+
+// Of a policy at a rate, the mean shares of what may be scarce.
+std::string what_is_full(const std::vector<PolicyRuns>& all, const std::string& policy, double rate) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kShares = {
+      {{"time_at_batch_limit", "requests wait for memory or a slot {:.0f} % of the time"},
+       {"mean_kv_allocated", "{:.0f} % of the KV memory is allocated"},
+       {"time_in_steps", "the device is in a step {:.0f} % of the time"},
+       {"link_busy", "the link to the host is busy {:.0f} %"}}};
+  std::string out;
+  for (const auto& [key, words] : kShares) {
+    std::vector<double> values;
+    for (const PolicyRuns& runs : all) {
+      if (runs.policy != policy) continue;
+      for (const RunResult& run : runs.runs) {
+        for (const EngineFigure& e : run.summary.engine) {
+          if (run.key.rate == rate && e.key == key) values.push_back(e.value);
+        }
+      }
+    }
+    if (values.empty()) continue;
+    out +=
+        (out.empty() ? "; under it " : ", ") + fmt::format(fmt::runtime(words), mean_interval(values).mean);
   }
   return out;
 }
@@ -121,24 +146,45 @@ std::string best_lines(const std::vector<PolicyRuns>& all, const BenchConfig& co
       if (d.mean > kLevel && (d.mean > kMostLevel || d.mean > d.half_width)) continue;
       level += (level.empty() ? "" : ", ") + *shares[i].first;
     }
-    fmt::format_to(std::back_inserter(out), "at {}, most requests meet all bounds under {} ({:.1f} %); {}\n",
+    fmt::format_to(std::back_inserter(out),
+                   "at {}, most requests meet all bounds under {} ({:.1f} %); {}{}\n",
                    std::isfinite(point.rate) ? number(point.rate) + " requests/s" : "the arrivals as given",
                    *shares.front().first, mean(shares.front()),
-                   level.empty() ? "no other is level with it" : "level with it: " + level);
+                   level.empty() ? "no other is level with it" : "level with it: " + level,
+                   what_is_full(all, *shares.front().first, point.rate));
   }
   if (all.front().runs.size() == points_of(all.front().runs).size()) {
     out += "One seed has no interval, so nothing says how far chance goes: give --seeds 3 or more.\n";
   }
+  out +=
+      "The highest rate that is met, what binds there and what would help: kvasir plan, with the same "
+      "flags.\n";
   return out;
 }
 
-std::string above_capacity(const std::vector<EffectiveThroughput>& found, double capacity) {
-  const bool any = std::any_of(found.begin(), found.end(),
-                               [&](const EffectiveThroughput& f) { return f.rate > 1.02 * capacity; });
-  return any ? "Rates above the capacity: either the policy leaves some requests waiting for ever, or the "
-               "runs "
-               "ended before their queues grew. kvasir plan judges steady state.\n"
-             : "";
+std::string short_runs(const std::vector<EffectiveThroughput>& found, int64_t requests, double at_once,
+                       double capacity) {
+  constexpr double kLong = 10;
+  const double residence = at_once / capacity;
+  std::string out;
+  for (const EffectiveThroughput& f : found) {
+    if (f.rate == 0 || f.more) continue;
+    const double seconds = static_cast<double>(requests) / f.rate;
+    if (f.rate > 1.02 * capacity) {
+      fmt::format_to(
+          std::back_inserter(out),
+          "{}: above the capacity, so either some requests wait for ever, or the runs ended before "
+          "their queues grew\n",
+          f.policy);
+    } else if (seconds < kLong * residence) {
+      fmt::format_to(std::back_inserter(out),
+                     "{}: {} requests arrive within {:.3g} s, {:.1f} times what one is in the full system; a "
+                     "longer run may show that the rate is not sustained: give --num-prompts {:.0f}\n",
+                     f.policy, requests, seconds, seconds / residence, std::ceil(kLong * residence * f.rate));
+    }
+  }
+  if (!out.empty()) out += "kvasir plan with the same flags judges steady state.\n";
+  return out;
 }
 
 std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity) {

@@ -17,8 +17,11 @@ std::string study_table(const std::vector<PolicyRuns>& all, const BenchConfig& c
 // interval. Nothing for one policy, or without bounds.
 std::string best_lines(const std::vector<PolicyRuns>& all, const BenchConfig& config);
 
-// Says of rates above the capacity that no system sustains them; nothing if there are none.
-std::string above_capacity(const std::vector<EffectiveThroughput>& found, double capacity);
+// Says which rates the runs were too short for, or which no system sustains; nothing if there are none. A
+// run of `requests` is long if its arrivals take ten times what a request is in the full system, where
+// `at_once` are.
+std::string short_runs(const std::vector<EffectiveThroughput>& found, int64_t requests, double at_once,
+                       double capacity);
 
 std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity);
 

@@ -116,7 +116,11 @@ TEST_F(PlanTest, AllLeavesOutWhatNeedsMoreThanThereIsAndSaysSo) {
   more.instances = 2;
   more.runtime.kv_offloading_bytes = 1;
   more.bench.slo_classes = {"a:1,ttft:5,priority:3"};
-  EXPECT_EQ(choose_policies(more).left_out.size(), 0u);
+  ASSERT_EQ(choose_policies(more).left_out.size(), 1u);
+  EXPECT_EQ(choose_policies(more).left_out.front().policy, "distkv");
+  EXPECT_THAT(choose_policies(more).left_out.front().why, HasSubstr("leave --kv-offloading-size out"));
+  more.runtime.kv_offloading_bytes = 0;
+  for (const LeftOutPolicy& p : choose_policies(more).left_out) EXPECT_NE(p.policy, "distkv");
   EXPECT_EQ(choose_policies(more).policies.front(), "vllm");
 }
 
@@ -129,6 +133,8 @@ TEST_F(PlanTest, SimulateTakesAllAndSaysWhichIsBest) {
   EXPECT_THAT(ran.out, HasSubstr("at 4 requests/s, most requests meet all bounds under "));
   EXPECT_THAT(ran.out, HasSubstr("level with it: "));
   EXPECT_THAT(ran.out, HasSubstr("One seed has no interval"));
+  EXPECT_THAT(ran.out, HasSubstr("; under it requests wait for memory or a slot 0 % of the time, "));
+  EXPECT_THAT(ran.err, HasSubstr("sarathi at 4 requests/s: 100.0 % meet all bounds\n")) << "as they are done";
   ran = command(args + Args{"--seeds", "2", "--scheduling-policy", "vllm", "--scheduling-policy", "layerkv"});
   EXPECT_THAT(ran.out,
               HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without that it plans "));
@@ -177,6 +183,63 @@ TEST_F(PlanTest, ADeviceThatDoesNotHoldTheModelIsARowNotAnError) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("l20"));
   EXPECT_THAT(ran.out, HasSubstr("does not fit 1 x l20"));
+}
+
+// opt-30b's weights do not fit an l20. Those of opt-13b do, which takes 30 ms to read its 26 GB, and an
+// h100 8.
+TEST_F(PlanTest, WhereTheDeviceDoesNotServeTheOthersAreAsked) {
+  const std::string prices = write("p.yaml", "l20: 1\nh100: 2\n");
+  const auto asked = [&](const std::string& model, const std::string& bound) {
+    return planned(Args{"--model",
+                        model,
+                        "--device",
+                        "l20",
+                        "--workload",
+                        "random",
+                        "--random-input-len",
+                        "100",
+                        "--random-output-len",
+                        "20",
+                        "--slo",
+                        bound,
+                        "--request-rate",
+                        "4",
+                        "--scheduling-policy",
+                        "sarathi,layerkv",
+                        "--no-what-if",
+                        "--no-progress",
+                        "--effort",
+                        "0.05",
+                        "--prices",
+                        prices,
+                        "--json",
+                        in_folder("a.json"),
+                        "--html",
+                        in_folder("a.html")});
+  };
+  Ran ran = asked("opt-30b", "ttft:5000");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("l20 cannot serve opt-30b: "));
+  EXPECT_THAT(ran.out, HasSubstr(" device of h100 under "));
+  EXPECT_THAT(ran.out, HasSubstr("carry 4.00 requests/s, 2.00 an hour, the cheapest in the table."));
+  EXPECT_EQ(nlohmann::json::parse(read("a.json"))["lacking"][0]["policy"], "layerkv");
+  EXPECT_THAT(read("a.html"), HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without"));
+  ran = asked("opt-13b", "tpot:25");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("No rate is met: "));
+  EXPECT_THAT(ran.out, HasSubstr("of h100 under sarathi carry 4.00 requests/s"));
+  ran = asked("opt-30b", "ttft:1");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("h100    no rate is met"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("carry")));
+}
+
+TEST_F(PlanTest, APolicyThatIsNamedAndLacksSomethingRunsAndTheAnswerSaysSo) {
+  const Ran ran =
+      planned(clock(100'000, 4) + kBound + Args{"--scheduling-policy", "layerkv", "--no-what-if"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out,
+              HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without that it plans"));
 }
 
 TEST_F(PlanTest, InstancesCountOnEveryDevice) {
@@ -237,6 +300,7 @@ TEST_F(PlanTest, ABoundMayBeLongerThanAnyRun) {
                                                    "--no-what-if", "--json", in_folder("a.json")});
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(nlohmann::json::parse(read("a.json"))["run_requests"], 1200) << "the most that there are";
+  EXPECT_THAT(ran.out, HasSubstr("That is short: "));
 }
 
 // Six requests, one a second; judged from 1 s to 5 s, which are those of the seconds 1 to 4.
