@@ -14,6 +14,7 @@ constexpr uint32_t kMostInstances = 32;
 // No instance dies in a simulation: a silent one is in a long step, in which it handles no messages.
 constexpr Nanos kBusy = 3600 * kNanosPerSecond;
 constexpr Nanos kSettlement = 60 * kNanosPerSecond;
+constexpr uint32_t kPromptAsked = 3;  // as a real instance
 constexpr Nanos kNever = int64_t{1} << 60;
 
 uint32_t per_node(const SimulateOptions& o) {
@@ -78,6 +79,7 @@ Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& o, const S
   p.settle_limit = kSettlement;
   if (!o.settle_debts) p.settle_period = kNever;
   p.lend_to_creditors = o.lend_to_creditors;
+  if (engine.peer_prompts != PeerPromptUse::kNever) p.prompt_asked = kPromptAsked;
   KV_RETURN_IF_ERROR(cluster::check(p));
   return std::optional(std::move(out));
 }

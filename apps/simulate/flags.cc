@@ -84,6 +84,11 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--lend-share", o.lend_share, "Share of its KV memory that an instance lends at the most")
       ->capture_default_str()
       ->check(between(0.0, 1.0));
+  app.add_option("--cluster-prompts", o.runtime.cluster.prompts,
+                 "When a peer computes the first rows of a prompt, whose keys and values go to peers in any "
+                 "case: never, cost, always, as for serve")
+      ->check(CLI::IsMember({"never", "cost", "always"}))
+      ->capture_default_str();
   app.add_option("--recall-timeout", o.recall_s,
                  "Seconds that a debtor has to give back what is called back, before it is taken")
       ->capture_default_str()

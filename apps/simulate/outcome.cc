@@ -46,6 +46,10 @@ void add_peer_figures(const SimulationOutcome& o, std::vector<EngineFigure>& out
   const double device_s = o.instances * to_seconds(o.load.duration);
   out.push_back({"borrowed_gib", "Borrowed at the most (GiB):", gib * s.most_borrowed});
   out.push_back({"granted_gib", "Borrowed in all (GiB):", gib * static_cast<double>(s.granted)});
+  if (s.computed > 0) {
+    out.push_back(
+        {"computed_gib", "Borrowed with computed KV (GiB):", gib * static_cast<double>(s.computed)});
+  }
   out.push_back({"recalled_gib", "Called back (GiB):", gib * static_cast<double>(s.recalled)});
   out.push_back({"lost_gib", "Lost at peers (GiB):", gib * static_cast<double>(s.lost)});
   out.push_back({"copied_gib", "K and V copied between peers (GiB):", bytes(p.copied_bytes)});

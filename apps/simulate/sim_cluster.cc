@@ -54,6 +54,7 @@ void PeerSums::add(const PeerSums& o) {
   served_s += o.served_s;
   most_borrowed += o.most_borrowed;
   granted += o.granted;
+  computed += o.computed;
   refused += o.refused;
   recalled += o.recalled;
   lost += o.lost;
@@ -93,6 +94,10 @@ LendingEvents SimPeer::turn(const LendingRequest& request, LendableCells& own) {
 
 void SimPeer::count(const LendingRequest& request, const LendingEvents& events) {
   borrowed_ += static_cast<uint32_t>(events.granted.size());
+  for (const PromptAnswer& answer : events.prompts_found) {
+    borrowed_ += static_cast<uint32_t>(answer.cells.size());
+    sums_.computed += answer.cells.size();
+  }
   borrowed_ -= static_cast<uint32_t>(request.returned.size());
   sums_.most_borrowed = std::max(sums_.most_borrowed, borrowed_);
   sums_.granted += events.granted.size();

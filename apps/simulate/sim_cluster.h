@@ -39,6 +39,7 @@ struct PeerSums {
   double served_s = 0;         // of its device's time, for the queries of others
   uint32_t most_borrowed = 0;  // cells, at one time
   uint64_t granted = 0;        // cells; refused, recalled and lost likewise
+  uint64_t computed = 0;       // cells that came with K and V that their creditor had computed
   uint64_t refused = 0;
   uint64_t recalled = 0;
   uint64_t lost = 0;

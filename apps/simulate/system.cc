@@ -292,6 +292,7 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
     runtime.cluster.borrow_bytes = (o.instances - 1) * lent * g.kv_cell_bytes();
   }
   engine.cache.numerics_id = "simulation";
+  engine.vocab_size = INT32_MAX;
   constexpr uint64_t kNoBound = uint64_t{1} << 60;
   KV_RETURN_IF_ERROR(size_tiers(runtime, system.context, kNoBound, engine));
   if (lends(o, policy)) engine.borrow_timeout = kBorrowTimeout;

@@ -80,18 +80,19 @@ enum class Mutant {
   kDeferredSampled,      // rows that left the step sample all the same
   // A frame that was given up is handed out while the transfer that saves its bytes still reads them.
   kTransferSourceFreedEarly,
-  kDiskPlacesMixed,    // a piece is read where its neighbour on the disk begins
-  kProjectedAtOrigin,  // K and V made of X are placed as if their block were the sequence's first
-  kDeferredFill,       // a frame counts as filled though its rows left the step
-  kStaleX,             // X counts as current though its block has grown since
-  kCorruptKept,        // a copy stays though other bytes were read than had been written
-  kLostCellKept,       // a copy stays though the peer that had it is gone
-  kPeerPrefixShifted,  // blocks that come from a peer are taken for their neighbours
-  kOlderRobbed,        // lent memory is called back from older requests, too
-  kRemoteFillSkipped,  // a peer attends to cells that are still on their way to it
-  kStaleReplyMerged,   // a peer's late reply counts for any query that waits for a reply of its size
-  kCellTableReused,    // a list of cells known to a peer gets other cells under the same number
-  kPeerSubtreeOrder,   // two subtrees of one size in the partial results of peers are swapped
+  kDiskPlacesMixed,        // a piece is read where its neighbour on the disk begins
+  kProjectedAtOrigin,      // K and V made of X are placed as if their block were the sequence's first
+  kDeferredFill,           // a frame counts as filled though its rows left the step
+  kStaleX,                 // X counts as current though its block has grown since
+  kCorruptKept,            // a copy stays though other bytes were read than had been written
+  kLostCellKept,           // a copy stays though the peer that had it is gone
+  kPeerPrefixShifted,      // blocks that come from a peer are taken for their neighbours
+  kComputedAtPeerShifted,  // so are those that a peer has computed and lent
+  kOlderRobbed,            // lent memory is called back from older requests, too
+  kRemoteFillSkipped,      // a peer attends to cells that are still on their way to it
+  kStaleReplyMerged,       // a peer's late reply counts for any query that waits for a reply of its size
+  kCellTableReused,        // a list of cells known to a peer gets other cells under the same number
+  kPeerSubtreeOrder,       // two subtrees of one size in the partial results of peers are swapped
 
   kRemotePeaksSwapped,  // the first two subtrees in a peer's answer for a run of leaves are swapped
   kStaleRemoteAnswer,   // the answer of an earlier layer is merged

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,12 @@ class LendableCells {
   };
   virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
   virtual void hide_prefix(uint64_t) {}
+
+  // As take(), but frames with the KV of the chain's first blocks, as many as are here, block by block and in
+  // a block group by group: the blocks are lent as they are. Nothing: some are in use, and may be had later.
+  virtual std::optional<std::vector<Frame>> take_blocks(std::span<const PrefixHash>) {
+    return std::vector<Frame>();
+  }
 };
 
 // Memory that a request waits for. The request that arrived first goes first, on whichever instance it is.
@@ -67,6 +74,30 @@ struct PrefixAnswer {
   std::string peer;             // whose they are
 };
 
+// The first rows of a prompt, which a peer is to compute: it lends the memory in which their K and V then
+// lie.
+struct PromptQuestion {
+  uint64_t id = 0;  // the engine's; never used twice
+  std::vector<Token> tokens;
+  std::string salt;               // of the request, for the blocks' hashes
+  std::vector<PrefixHash> chain;  // of the blocks of these tokens
+  uint32_t cells = 0;             // that these take
+  Nanos since = 0;                // when the request arrived
+  Nanos until = 0;                // an answer is of no use later
+};
+// Borrowed cells with the chain's first blocks, block by block and in a block group by group. They are usable
+// from now on as granted ones are, and are returned, recalled and lost like these.
+struct PromptAnswer {
+  uint64_t id = 0;
+  std::vector<uint32_t> cells;  // none: no peer has computed any
+};
+// Rows that a peer asks this instance to compute: all of these tokens, or none.
+struct PromptJob {
+  uint64_t id = 0;
+  std::vector<Token> tokens;
+  std::string salt;
+};
+
 // What the engine requests in a turn. Borrowed cells are numbered from 0. A number may be granted again after
 // the engine has returned it. The engine returns every number, including those of recalled and lost cells.
 struct LendingRequest {
@@ -89,6 +120,14 @@ struct LendingRequest {
   std::vector<PrefixQuestion> prefixes_wanted;
   // Questions whose answer is of no use any more, also before it comes.
   std::vector<uint64_t> prefixes_done;
+  std::vector<PromptQuestion> prompts_wanted;
+  std::vector<uint64_t> prompts_done;  // questions whose answer is of no use any more
+  // Jobs of peers that have ended: their blocks are here, idle, or soon will be; or they are refused.
+  struct Computed {
+    uint64_t id = 0;
+    bool ok = false;
+  };
+  std::vector<Computed> prompts_computed;
 };
 
 // What has happened since the previous turn.
@@ -105,6 +144,9 @@ struct LendingEvents {
   // arrival: requests that arrived here later go behind it. Reported in every turn.
   MemoryClaim awaited = {0, INT64_MAX};
   std::vector<PrefixAnswer> prefixes_found;  // one for each question that is not done
+  std::vector<PromptAnswer> prompts_found;   // the same
+  std::vector<PromptJob> prompts_to_compute;
+  std::vector<uint64_t> prompts_dropped;  // jobs whose results are of no use any more
 };
 
 // Used by the engine's thread, except set_wake().

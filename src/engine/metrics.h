@@ -102,6 +102,10 @@ struct EngineMetrics {
         prefix_shown{0};
     std::atomic<uint64_t> prefix_bytes{0};   // that were copied
     std::atomic<double> prefix_waited_s{0};  // that requests were held back for them
+    // Tokens of prompts: that peers were asked to compute, that they have computed, and that were computed
+    // here for peers, whether or not these took them.
+    std::atomic<uint64_t> prompt_asked{0}, prompt_computed{0}, prompt_for_peers{0};
+    std::atomic<double> prompt_waited_s{0};  // that requests were held back for them
   } peers;
 
   std::atomic<uint64_t> prompt_tokens{0};

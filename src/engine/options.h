@@ -12,6 +12,14 @@ namespace kvasir {
 
 class MapSink;
 
+// Whether peers compute the rows of a prompt whose K and V go to them, and this instance those of peers'
+// prompts (engine/peer_prompts.h). Needs prefix caching.
+enum class PeerPromptUse : uint8_t {
+  kNever,
+  kByCost,  // where the device has other work, or the network would take longer
+  kAlways,
+};
+
 // Whether blocks of prompts are copied from peers that have them (engine/peer_prefixes.h). Needs
 // CacheOptions::prefix_cells.
 enum class PeerPrefixUse : uint8_t {
@@ -48,6 +56,9 @@ struct EngineOptions {
   Nanos borrow_timeout = 120 * kNanosPerSecond;
 
   PeerPrefixUse peer_prefixes = PeerPrefixUse::kNever;
+  PeerPromptUse peer_prompts = PeerPromptUse::kNever;
+  // The tokens of the model: prompts of peers with others are not computed.
+  int32_t vocab_size = 0;
 
   // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.
   // Needs CacheOptions::tells_events. Null: no events are made.

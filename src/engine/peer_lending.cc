@@ -62,6 +62,17 @@ class OwnCells final : public LendableCells {
   }
   void hide_prefix(uint64_t id) override { cache_.hide_prefix(TransferId{id}); }
 
+  std::optional<std::vector<Frame>> take_blocks(std::span<const PrefixHash> chain) override {
+    std::vector<BlockHash> hashes;
+    hashes.reserve(chain.size());
+    for (const PrefixHash& hash : chain) hashes.push_back({hash});
+    const std::optional<std::vector<KvCache::Frame>> lent = cache_.lend_blocks(hashes);
+    if (!lent) return std::nullopt;
+    std::vector<Frame> frames;
+    for (const KvCache::Frame& f : *lent) frames.push_back({f.tier, f.at});
+    return frames;
+  }
+
  private:
   bool lends(Tier tier) const { return tier == Tier::kDevice || cache_.options().borrowed_bytes == 0; }
 
@@ -73,7 +84,7 @@ class OwnCells final : public LendableCells {
 
 PeerLending::PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache,
                          View& view, LiveRequests& requests, EngineMetrics::Peers& metrics,
-                         PeerPrefixes* prefixes)
+                         PeerPrefixes* prefixes, PeerPrompts* prompts)
     : patience_(options.borrow_patience),
       timeout_(options.borrow_timeout),
       lending_(lending),
@@ -83,7 +94,8 @@ PeerLending::PeerLending(const EngineOptions& options, Lending& lending, const C
       peers_(view.peers),
       requests_(requests),
       metrics_(metrics),
-      prefixes_(prefixes) {
+      prefixes_(prefixes),
+      prompts_(prompts) {
   metrics_.present = true;
 }
 
@@ -102,6 +114,8 @@ void PeerLending::turn() {
     ask_again_at_ = 0;
     refused_since_ = 0;
   }
+  // First, as what is granted may be recalled or lost in the same turn.
+  if (prompts_) prompts_->take_in(events);
   take_in(events);
   if (prefixes_) prefixes_->take_in(events.prefixes_found);
   note_answers(events, now);
@@ -122,6 +136,7 @@ LendingRequest PeerLending::next_request() {
   for (const SeqView& seq : view_.running) request.needed_since = std::min(request.needed_since, seq.arrival);
   peers_.asked += request.borrow;
   if (prefixes_) prefixes_->add_to(request);
+  if (prompts_) prompts_->add_to(request);
   return request;
 }
 

@@ -17,6 +17,7 @@
 #include "engine/metrics.h"
 #include "engine/options.h"
 #include "engine/peer_prefixes.h"
+#include "engine/peer_prompts.h"
 
 namespace kvasir {
 
@@ -25,9 +26,10 @@ namespace kvasir {
 class PeerLending {
  public:
   // The arguments outlive it.
-  // prefixes: null: none are copied.
+  // prefixes: null: none are copied. prompts: null: peers compute none.
   PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache, View& view,
-              LiveRequests& requests, EngineMetrics::Peers& metrics, PeerPrefixes* prefixes = nullptr);
+              LiveRequests& requests, EngineMetrics::Peers& metrics, PeerPrefixes* prefixes = nullptr,
+              PeerPrompts* prompts = nullptr);
 
   // Before each plan. Sequences may lose copies in lost memory: see KvCache::take_cut_back().
   void turn();
@@ -63,6 +65,7 @@ class PeerLending {
   LiveRequests& requests_;
   EngineMetrics::Peers& metrics_;
   PeerPrefixes* const prefixes_;
+  PeerPrompts* const prompts_;
 
   // For the next turn; see LendingRequest.
   uint32_t borrow_ = 0;

@@ -147,6 +147,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("cached_tokens", s.cached_tokens);
   field("cached_resident_cells", s.cached_resident_cells);
   field("cached_idle", s.cached_idle);
+  field("cached_peer_blocks", s.cached_peer_blocks);
   field("promised_cells", s.promised_cells);
   field("peer_blocks", s.peer_blocks);
   field("preemptions", s.preemptions);

@@ -12,7 +12,7 @@ constexpr double kSlackS = 0.01;
 
 }  // namespace
 
-bool worth_fetching(const View& view, const PrefixIndex::Match& found) {
+bool worth_fetching(const View& view, const PrefixIndex::Match& found, uint32_t at_peers) {
   if (!view.costs.known()) return true;
   const CacheGeometry& g = view.geometry;
   double fetch_s = 0;  // the tiers have links of their own
@@ -20,7 +20,8 @@ bool worth_fetching(const View& view, const PrefixIndex::Match& found) {
   for (Tier tier : {Tier::kHost, Tier::kDisk}) {
     double bytes = 0;
     for (Form form : {Form::kKv, Form::kX}) {
-      const uint32_t there = found.what.cells[index_of(Place{form, tier})];
+      uint32_t there = found.what.cells[index_of(Place{form, tier})];
+      if (form == Form::kKv && tier == Tier::kHost) there -= std::min(there, at_peers);
       cells += there;
       bytes += static_cast<double>(there) * static_cast<double>(g.cell_bytes(form));
     }

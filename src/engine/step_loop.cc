@@ -46,9 +46,14 @@ StepLoop::StepLoop(const Parts& parts, const Past& past)
                                           metrics_.peers});
     beliefs_.show_costs(nullptr);  // it asks before the first plan
   }
+  if (lending_ && options_.peer_prompts != PeerPromptUse::kNever) {
+    prompts_.emplace(
+        PeerPrompts::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, inbox_, metrics_.peers});
+    beliefs_.show_costs(nullptr);  // the same
+  }
   if (lending_) {
     peers_.emplace(options_, *lending_, clock_, cache_, view_, requests_, metrics_.peers,
-                   prefixes_ ? &*prefixes_ : nullptr);
+                   prefixes_ ? &*prefixes_ : nullptr, prompts_ ? &*prompts_ : nullptr);
   }
   recorder_.update_gauges();
 }
@@ -134,7 +139,7 @@ bool StepLoop::executor_full() const {
 
 bool StepLoop::waits_for_others() const {
   return cache_.transfers_in_flight() > 0 || (peers_ && peers_->expects_something()) ||
-         (prefixes_ && prefixes_->holds());
+         (prefixes_ && prefixes_->holds()) || (prompts_ && prompts_->holds());
 }
 
 // The only place where the cache learns of arrivals, cancellations and the ends of transfers.
@@ -150,6 +155,7 @@ void StepLoop::drain_inbox() {
   peers_->turn();
   lifecycle_.cut_back(in_flight_);
   if (prefixes_) prefixes_->update();
+  if (prompts_) prompts_->update();
 }
 
 void StepLoop::take_in() {
@@ -157,6 +163,7 @@ void StepLoop::take_in() {
     const SeqId seq = in_hand_.arrivals[in_hand_.arrived].seq;
     lifecycle_.arrive(std::move(in_hand_.arrivals[in_hand_.arrived++]));
     if (prefixes_) prefixes_->arrived(seq);
+    if (prompts_) prompts_->arrived(seq);
   }
   for (auto [id, reason] : in_hand_.cancels) {
     if (LiveRequest* live = requests_.find(id)) lifecycle_.end(*live, reason);

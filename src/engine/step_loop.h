@@ -10,6 +10,7 @@
 //                             publish  tokens to cache and sinks             RequestLifecycle
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -32,6 +33,7 @@
 #include "engine/options.h"
 #include "engine/peer_lending.h"
 #include "engine/peer_prefixes.h"
+#include "engine/peer_prompts.h"
 #include "engine/plan_log.h"
 #include "engine/request.h"
 #include "engine/request_lifecycle.h"
@@ -70,11 +72,16 @@ class StepLoop {
 
   // One turn. REQUIRES: see Engine::step()
   void turn();
-  bool has_work() const { return !requests_.empty() || !in_flight_.empty(); }
+  bool has_work() const {
+    return !requests_.empty() || !in_flight_.empty() || (prompts_ && prompts_->computes());
+  }
   // The last turn did nothing but wait for transfers or peers.
   bool waits() const { return idle_; }
   // When a turn is due then, even if nothing happens; INT64_MAX: never.
-  Nanos due() const { return prefixes_ ? prefixes_->next_deadline() : INT64_MAX; }
+  Nanos due() const {
+    return std::min(prefixes_ ? prefixes_->next_deadline() : INT64_MAX,
+                    prompts_ ? prompts_->next_deadline() : INT64_MAX);
+  }
 
   // Waits for the steps in flight, and ends all requests with kAbort.
   void finish();
@@ -132,6 +139,7 @@ class StepLoop {
   FairGate gate_;
   RequestLifecycle lifecycle_;
   std::optional<PeerPrefixes> prefixes_;  // where prefixes are copied from peers
+  std::optional<PeerPrompts> prompts_;    // where peers compute prompts
   std::optional<PeerLending> peers_;      // where there is a Lending
   StallBudget stall_;
   std::deque<SubmittedStep> in_flight_;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/prefix_fetch.h"
+#include "plan/kv_placement.h"
 
 namespace kvasir {
 namespace {
@@ -60,8 +61,6 @@ void ViewKeeper::refresh_waiting(SeqId id) {
 
 void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   static_cast<SequenceCells&>(view) = cache_.summary(live.id);
-  if (view.cached_tokens > 0 && !worth_fetching(view_, cache_.cached(live.id)))
-    cache_.offer(cache_.cached_on_device(live.id), view);
   view.priority = live.priority;
   view.weight = live.weight;
   view.slo = live.slo;
@@ -76,6 +75,11 @@ void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   view.preemptions = counted<uint16_t>(live.preemptions);
   view.late_gaps = counted<uint16_t>(live.late_gaps);
   view.in_flight = counted<uint8_t>(live.in_flight);
+  if (view.cached_tokens == 0) return;
+  const bool streams = view.cached_peer_blocks > 0 && kv_placement_of(view_, view).streams;
+  const uint32_t at_peers = streams ? view.cached_peer_blocks * view_.geometry.groups() : 0;
+  if (!worth_fetching(view_, cache_.cached(live.id), at_peers))
+    cache_.offer(cache_.cached_on_device(live.id), view);
 }
 
 }  // namespace kvasir

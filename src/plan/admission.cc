@@ -56,12 +56,13 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
   const uint32_t blocks = g.blocks_for(tokens_asked(seq, options));
   const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
   const bool some_elsewhere = adopted * groups > there;
+  const uint32_t at_peers = adopted > 0 && where.streams ? seq.cached_peer_blocks : 0;
 
   Admission a;
   a.adopted_blocks = adopted;
   if (some_elsewhere) {
     if (where.streams || partial) {
-      a.ring_blocks += adopted;
+      a.ring_blocks += adopted - at_peers;
     } else {
       a.brought_back = {0, adopted * g.block_tokens};
     }
@@ -75,7 +76,8 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
     a.slower_cells = behind.slower;
     return a;
   }
-  a.slower_cells = slower_cells_to_come(view, seq);
+  const uint32_t stay = std::min(at_peers, where.away_blocks) * (groups - where.kept_groups);
+  a.slower_cells = less(slower_cells_to_come(view, seq), stay);
   if (where.streams) {
     // In addition to adopted blocks it needs at most two blocks at a time: the one in which a chunk begins
     // and the one in which it ends. They are not promised, nor are the layer groups that stay.

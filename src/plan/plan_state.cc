@@ -117,6 +117,7 @@ Status PlanState::apply(const Adoption& a) {
   s->adopted_device_cells = there;
   if (elsewhere > 0) {
     s->resident = 0;
+    s->peer_blocks = v.cached_peer_blocks;
     s->device_groups = {};
     if (view_.geometry.has(Form::kX) && view_.total_cells(view_.slower_tier()) > 0)
       s->x_elsewhere = s->blocks;

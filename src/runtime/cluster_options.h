@@ -24,6 +24,8 @@ struct ClusterOptions {
   std::string fetch = "cost";  // never | cost | always
   // When prefixes are copied from peers: never | cost | always.
   std::string prefixes = "never";
+  // When peers compute the rows of a prompt whose K and V go to them: never | cost | always.
+  std::string prompts = "never";
 
   std::string http_address;  // where clients reach it; filled in by the server
   bool on() const { return !directory.empty(); }

@@ -38,6 +38,10 @@ bool shares_prefixes(const RuntimeOptions& options) {
   return options.cluster.on() && options.cluster.prefixes != "never" && options.enable_prefix_caching;
 }
 
+bool shares_prompts(const RuntimeOptions& options) {
+  return options.cluster.on() && options.cluster.prompts != "never" && options.enable_prefix_caching;
+}
+
 EngineOptions engine_options(const RuntimeOptions& options) {
   EngineOptions engine;
   engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
@@ -52,6 +56,10 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   if (shares_prefixes(options)) {
     engine.peer_prefixes =
         options.cluster.prefixes == "always" ? PeerPrefixUse::kAlways : PeerPrefixUse::kByCost;
+  }
+  if (shares_prompts(options)) {
+    engine.peer_prompts =
+        options.cluster.prompts == "always" ? PeerPromptUse::kAlways : PeerPromptUse::kByCost;
   }
   return engine;
 }

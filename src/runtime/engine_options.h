@@ -41,6 +41,8 @@ uint32_t batched_tokens(const RuntimeOptions& options);
 bool borrows(const RuntimeOptions& options);
 // Whether prefixes are copied from peers, and shown to them.
 bool shares_prefixes(const RuntimeOptions& options);
+// Whether it computes rows of prompts for peers, and has peers compute some of its own.
+bool shares_prompts(const RuntimeOptions& options);
 // Everything except the geometry, the sizes of the tiers, and what follows from these.
 EngineOptions engine_options(const RuntimeOptions& options);
 

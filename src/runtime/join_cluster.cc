@@ -16,7 +16,9 @@ namespace kvasir {
 namespace {
 
 // The version of the messages between instances; a change of any of them is a new version.
-constexpr int kWireVersion = 4;
+constexpr int kWireVersion = 5;
+// Peers that are asked to compute rows of a prompt, one after the other.
+constexpr uint32_t kPromptAsked = 3;
 constexpr size_t kMaxLocationBytes = 256;
 
 std::string host_name() {
@@ -176,6 +178,7 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
   if (model != nullptr) {
     options.broker.protocol.lend_cap = model->lend_cap_cells;
     options.broker.protocol.device = true;
+    options.broker.protocol.prompt_asked = model->computes_prompts ? kPromptAsked : 0;
     options.broker.borrowable_cells = model->borrowable_cells;
     options.broker.prefix_cells = model->prefix_cells;
     options.memory = model->memory;

@@ -27,6 +27,7 @@ struct ClusterModel {
   uint32_t borrowable_cells = 0;
   uint32_t prefix_cells = 0;  // 0: prefixes are neither copied nor shown
   uint32_t lend_cap_cells = 0;
+  bool computes_prompts = false;  // for peers, and has peers do so
 };
 
 // An instance's place in its cluster.

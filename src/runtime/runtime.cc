@@ -154,6 +154,7 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
   model.memory.tiers[index_of(Tier::kHost)] = {device_->host_tier().data(), cache.host_bytes};
   model.borrowable_cells = cache.borrowable_cells();
   model.prefix_cells = cache.prefix_cells;
+  model.computes_prompts = shares_prompts(options);
   const uint64_t own = cache.device_bytes + (cache.borrowed_bytes > 0 ? 0 : cache.host_bytes);
   const uint64_t lent =
       options.cluster.lend_bytes == UINT64_MAX ? own / 2 : std::min(options.cluster.lend_bytes, own);
@@ -258,6 +259,7 @@ Status LoadedRuntime::load(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
   KV_RETURN_IF_ERROR(check_limits(options));
   EngineOptions engine = engine_options(options);
+  engine.vocab_size = file_->spec().vocab_size;
   KV_ASSIGN_OR_RETURN(engine.cache.geometry, make_geometry(options, *file_, decoder));
   if (policy_traits(options.scheduling_policy).keeps_x)
     hidden_report_ = describe_hidden_cache(options, *file_, decoder);

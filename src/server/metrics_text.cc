@@ -187,6 +187,15 @@ void add_peers(Page& page, const EngineMetrics& m) {
   page.counter("peer_prefix_bytes_total", m.peers.prefix_bytes.load(), "Bytes of KV copied from peers.");
   page.counter("peer_prefix_wait_seconds_total", m.peers.prefix_waited_s.load(),
                "Time that requests were held back for prefixes of peers.");
+  page.head(
+      "peer_prompt_tokens_total", "counter",
+      "Tokens of prompts whose rows peers were asked to compute, of those that they have computed, and that "
+      "were computed here for peers.");
+  page.sample("peer_prompt_tokens_total", m.peers.prompt_asked.load(), ",event=\"asked\"");
+  page.sample("peer_prompt_tokens_total", m.peers.prompt_computed.load(), ",event=\"computed\"");
+  page.sample("peer_prompt_tokens_total", m.peers.prompt_for_peers.load(), ",event=\"for_peers\"");
+  page.counter("peer_prompt_wait_seconds_total", m.peers.prompt_waited_s.load(),
+               "Time that requests were held back for rows that peers computed.");
 }
 
 void add_slos(Page& page, const EngineMetrics& m) {

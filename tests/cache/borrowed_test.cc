@@ -507,6 +507,96 @@ TEST_F(Borrowed, WhatIsIdleGivesWayToWhatIsLent) {
   cache_.take_back(Tier::kDevice, lent);
 }
 
+// ---------------------------------------------------------------- computed here for a peer, and at a peer
+
+std::vector<BlockHash> chain_of(SeqId seq, uint32_t blocks) {
+  std::vector<Token> tokens(blocks * kQuarter);
+  std::iota(tokens.begin(), tokens.end(), static_cast<Token>(raw(seq) * 10000));
+  std::vector<BlockHash> chain = {root_hash("", "")};
+  for (uint32_t b = 0; b < blocks; ++b) {
+    chain.push_back(block_hash(chain.back(), std::span(tokens).subspan(b * kQuarter, kQuarter)));
+  }
+  chain.erase(chain.begin());
+  return chain;
+}
+
+TEST_F(Borrowed, BlocksAreLentAsTheyAre) {
+  computed(kFar, 5 * kQuarter + 1);
+  std::vector<uint64_t> at;
+  for (uint32_t b = 0; b < 4; ++b) {
+    for (uint32_t g = 0; g < 2; ++g)
+      at.push_back(cache_.block(cache_.blocks_of(kFar)[b]).at(kDeviceKv).by_group[g].at);
+  }
+  const auto chain = chain_of(kFar, 4);
+  EXPECT_FALSE(cache_.lend_blocks(chain)) << "a sequence has them";
+  cache_.remove_sequence(kFar);
+  const auto lent = cache_.lend_blocks(chain);
+  ASSERT_TRUE(lent);
+  std::vector<uint64_t> frames;
+  for (const KvCache::Frame& f : *lent) {
+    EXPECT_EQ(f.tier, Tier::kDevice);
+    frames.push_back(f.at);
+  }
+  EXPECT_EQ(frames, at);
+  EXPECT_EQ(cache_.lent_cells(Tier::kDevice), 8u);
+  EXPECT_EQ(room(Tier::kDevice), 40);
+  check();
+  EXPECT_THAT(*cache_.lend_blocks(chain), IsEmpty()) << "they are not found any more";
+  EXPECT_EQ(cache_.map().idle(Tier::kDevice).size(), 1u) << "the fifth";
+  cache_.take_back(Tier::kDevice, frames);
+  EXPECT_EQ(room(Tier::kDevice), 48);
+}
+
+TEST_F(Borrowed, OfBlocksThatArePromisedNoneAreLent) {
+  computed(kFar, 4 * kQuarter);
+  cache_.remove_sequence(kFar);
+  cache_.add_sequence(kNear, {1, 2, 3}, "");
+  cache_.promise({kNear, 45, Tier::kDevice});
+  const auto lent = cache_.lend_blocks(chain_of(kFar, 4));
+  ASSERT_TRUE(lent);
+  EXPECT_EQ(lent->size(), 2u) << "three cells are left";
+  for (const KvCache::Frame& f : *lent) cache_.take_back(f.tier, {&f.at, 1});
+}
+
+TEST_F(Borrowed, WhatAPeerHasComputedIsAdoptedWhereItLies) {
+  cache_.add_borrowed(numbers(5, 15));
+  // The fifth block is no leaf.
+  EXPECT_EQ(cache_.add_cached(chain_of(kFar, 5), numbers(5, 15)), 5u);
+  check();
+  EXPECT_EQ(room(), 10) << "nothing needs it";
+  std::vector<Token> tokens(6 * kQuarter);
+  std::iota(tokens.begin(), tokens.end(), static_cast<Token>(raw(kFar) * 10000));
+  cache_.add_sequence(kFar, tokens, "");
+  const SequenceCells s = cache_.summary(kFar);
+  EXPECT_EQ(s.cached_tokens, 5 * kQuarter);
+  EXPECT_EQ(s.cached_peer_blocks, 4u);
+  EXPECT_EQ(s.cached_resident_cells, 0u);
+  cache_.adopt(kFar, s.cached_tokens);
+  EXPECT_EQ(room(), 0);
+  for (uint32_t g = 0; g < 2; ++g) {
+    EXPECT_TRUE(at_peers(kFar, 0, g));
+    for (uint32_t b = 0; b < 5; ++b) EXPECT_EQ(cell_of(kFar, b, g), 5 + 2 * b + g);
+  }
+  EXPECT_EQ(cache_.summary(kFar).peer_blocks, 4u);
+  cache_.lose_borrowed(std::vector<uint32_t>{8});
+  EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kFar));
+  EXPECT_EQ(cache_.summary(kFar).ready_tokens, 64u) << "block 1 is lost";
+}
+
+TEST_F(Borrowed, ALeafThatIsPartlyOnTheDeviceIsNotAtPeers) {
+  computed(kFar, 2 * kQuarter);
+  cache_.remove_sequence(kFar);
+  cache_.add_borrowed(numbers(0, 8));
+  EXPECT_EQ(cache_.add_cached(chain_of(kFar, 4), numbers(0, 8)), 2u) << "two are here";
+  check();
+  EXPECT_THAT(cache_.empty_borrowed(8), UnorderedElementsAre(0, 1, 2, 3));
+  std::vector<Token> tokens(4 * kQuarter + 1);
+  std::iota(tokens.begin(), tokens.end(), static_cast<Token>(raw(kFar) * 10000));
+  cache_.add_sequence(kFar, tokens, "");
+  EXPECT_EQ(cache_.summary(kFar).cached_tokens, 4 * kQuarter);
+  EXPECT_EQ(cache_.summary(kFar).cached_peer_blocks, 0u);
+}
+
 TEST(BorrowedDeathTest, OnlyWhatIsLentIsTakenBack) {
   KvCache cache(borrowing(0, 4));
   const std::vector<uint64_t> lent = cache.lend(Tier::kDevice, 1);

@@ -94,6 +94,44 @@ INSTANTIATE_TEST_SUITE_P(Spilling, PeersTorture,
                                           testing::Values(1u, 4u), testing::Bool(), testing::Values(40u)),
                          peers_name_of);
 
+// Peers that compute the first rows of prompts, in whole leaves of which they may have none, and that have
+// some computed.
+class PeerPromptsTorture : public testing::TestWithParam<std::tuple<int, uint32_t, bool>> {};
+
+TEST_P(PeerPromptsTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [depth, layers_per_group, faults] = GetParam();
+  TortureConfig config = peers("distkv", depth, layers_per_group, 12);
+  config.prompts = 0.3;
+  if (faults) {
+    config.recalls = 0.02;
+    config.losses = 0.005;
+    config.own_lent = 0.05;
+    config.refusals = 0.1;
+    config.lost_answers = 0.001;
+    config.failing_transfers = 0.01;
+    config.failing_steps = 0.005;
+  }
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  std::printf("%llu steps, %llu leaves at peers; cells of prompts: %llu computed there, %llu for peers\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.remote_leaves),
+              static_cast<unsigned long long>(out.computed_at_peers),
+              static_cast<unsigned long long>(out.computed_for_peers));
+  EXPECT_GT(out.computed_at_peers, 0u);
+  if (!faults) {
+    EXPECT_GT(out.computed_for_peers, 0u);
+  }
+  EXPECT_GT(out.hit_tokens, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Distkv, PeerPromptsTorture,
+                         testing::Combine(testing::Values(1, 2), testing::Values(1u, 4u), testing::Bool()),
+                         [](const auto& c) {
+                           return "depth" + std::to_string(std::get<0>(c.param)) + "_f" +
+                                  std::to_string(std::get<1>(c.param)) +
+                                  (std::get<2>(c.param) ? "_faults" : "");
+                         });
+
 // Every policy, with a device of 40 blocks and, where it offloads, 26 on the host, whose peers have blocks
 // that it computed before and has evicted.
 TortureConfig prefixes_at_peers(const std::string& policy, int depth) {
@@ -159,6 +197,11 @@ TEST(PeersTortureMutants, LostCellKeptIsFound) {
   TortureConfig config = peers("distkv", 1, 1);
   config.losses = 0.02;
   EXPECT_GT(wrong_at_peers(Mutant::kLostCellKept, config), 0u);
+}
+TEST(PeersTortureMutants, ComputedAtPeerShiftedIsFound) {
+  TortureConfig config = peers("distkv", 1, 1);
+  config.prompts = 0.5;
+  EXPECT_GT(wrong_at_peers(Mutant::kComputedAtPeerShifted, config), 0u);
 }
 TEST(PeersTortureMutants, RemoteFillSkippedIsFound) {
   TortureConfig config = peers("distkv", 1, 1);

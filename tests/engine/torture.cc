@@ -132,6 +132,8 @@ EngineOptions engine_options(const TortureConfig& config) {
     o.peer_prefixes = PeerPrefixUse::kAlways;
     o.cache.prefix_cells = o.cache.cells(Tier::kDevice);
   }
+  if (config.prompts > 0) o.peer_prompts = PeerPromptUse::kAlways;
+  o.vocab_size = kShadowVocab;
   o.scratch_tokens = config.scratch_tokens;
   o.max_decode_stall = config.max_decode_stall;
   o.cache.prefix_caching = config.prefix_caching;
@@ -221,10 +223,20 @@ TortureOutcome torture(const TortureConfig& config) {
                        .losses = config.losses,
                        .own = config.own_lent,
                        .prefixes = config.prefixes,
-                       .prefixes_lost = config.prefixes_lost},
+                       .prefixes_lost = config.prefixes_lost,
+                       .prompts = config.prompts},
                       borrowed);
   lending.have_prefixes(
       {{device, host, {}}, shown, options.cache.geometry.kv_cell_bytes(), options.cache.geometry.groups()});
+  lending.compute_prompts({options.cache.geometry, {device, host, {}}, [&](std::span<const Token> tokens) {
+                             std::vector<PrefixHash> chain;
+                             BlockHash last = root_hash(options.cache.numerics_id, "");
+                             for (; !tokens.empty(); tokens = tokens.subspan(config.block_tokens)) {
+                               last = block_hash(last, tokens.first(config.block_tokens));
+                               chain.push_back(last.words);
+                             }
+                             return chain;
+                           }});
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
   executor.set_peers(borrowed, config.lost_answers, config.seed + 4,
                      [&](uint64_t at) { return lending.lost_at(at); });
@@ -309,6 +321,8 @@ TortureOutcome torture(const TortureConfig& config) {
   out.prefix_late = engine.metrics().peers.prefix_late;
   out.prefix_failed = engine.metrics().peers.prefix_failed;
   out.prefix_shown = engine.metrics().peers.prefix_shown;
+  out.computed_at_peers = lending.computed();
+  out.computed_for_peers = lending.computed_here();
   out.standstills = engine.metrics().standstills;
   out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();

@@ -1,9 +1,11 @@
 #include "fakes/fake_lending.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "fakes/shadow_model.h"
 
 namespace kvasir::test {
 
@@ -52,6 +54,8 @@ void FakeLending::start_anew() {
   due_.clear();
   loans_.clear();
   asked_ = 0;
+  prompt_questions_.clear();
+  jobs_.clear();
   reading_.clear();
   questions_.clear();
   while (!answers_.empty()) forget(answers_.begin()->first);
@@ -132,6 +136,105 @@ void FakeLending::forget(uint64_t question) {
   answers_.erase(question);
 }
 
+// ---------------------------------------------------------------- prompts
+
+namespace {
+
+// K and V of these tokens, as they lie in the cells of their blocks, block by block and group by group.
+std::vector<std::byte> kv_of(std::span<const Token> tokens, const CacheGeometry& g) {
+  std::vector<std::byte> bytes(tokens.size() / g.block_tokens * g.groups() * g.kv_cell_bytes());
+  ShadowModel model(g.layers);
+  for (uint32_t p = 0; p < tokens.size(); ++p) {
+    model.feed(tokens[p], [&](uint32_t layer, uint64_t k, uint64_t v) {
+      const uint64_t cell = g.block_of(p) * g.groups() + g.group_of(layer);
+      const uint64_t piece = cell * g.kv_cell_bytes() + g.layer_in_group(layer) * g.piece_bytes(Form::kKv);
+      std::byte* const at = bytes.data() + piece + 8 * (p % g.block_tokens);
+      std::memcpy(at, &k, sizeof k);
+      std::memcpy(at + g.layer_plane_bytes(), &v, sizeof v);
+    });
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void FakeLending::compute(const LendingRequest& request, LendableCells& own, LendingEvents& events) {
+  for (const uint64_t id : request.prompts_done) prompt_questions_.erase(id);
+  for (const PromptQuestion& question : request.prompts_wanted) prompt_questions_[question.id] = question;
+  while (!prompt_questions_.empty() && (ending_ || random_.unit() < options_.prompts)) {
+    events.prompts_found.push_back(compute(prompt_questions_.begin()->second));
+    prompt_questions_.erase(prompt_questions_.begin());
+  }
+  for (const auto& [id, ok] : request.prompts_computed) {
+    if (ok && jobs_.contains(id)) {
+      jobs_[id].computed = true;
+    } else {
+      jobs_.erase(id);
+    }
+  }
+  take_computed(own);
+  if (!ending_ && jobs_.empty() && random_.unit() < options_.prompts) ask_to_compute(events);
+  // A peer that has no use for it any more.
+  if (!jobs_.empty() && (ending_ || random_.unit() < 0.01)) {
+    events.prompts_dropped.push_back(jobs_.begin()->first);
+    jobs_.erase(jobs_.begin());
+  }
+}
+
+// As many leaves as it pleases, if there are numbers for their cells.
+PromptAnswer FakeLending::compute(const PromptQuestion& question) {
+  const CacheGeometry& g = prompts_.geometry;
+  PromptAnswer answer{question.id, {}};
+  const auto leaves = static_cast<int64_t>(question.chain.size() / g.blocks_per_leaf());
+  const auto blocks = static_cast<size_t>(random_.between(0, leaves)) * g.blocks_per_leaf();
+  const std::vector<uint32_t> free = some(State::kFree, 1);
+  if (ending_ || blocks * g.groups() > free.size()) return answer;
+  answer.cells.assign(free.begin(), free.begin() + static_cast<ptrdiff_t>(blocks * g.groups()));
+  const std::vector<std::byte> bytes = kv_of(std::span(question.tokens).first(blocks * g.block_tokens), g);
+  for (size_t i = 0; i < answer.cells.size(); ++i) {
+    cells_[answer.cells[i]] = State::kGranted;
+    std::memcpy(memory_.data() + answer.cells[i] * g.kv_cell_bytes(), bytes.data() + i * g.kv_cell_bytes(),
+                g.kv_cell_bytes());
+  }
+  computed_ += answer.cells.size();
+  return answer;
+}
+
+void FakeLending::ask_to_compute(LendingEvents& events) {
+  PromptJob job{++last_job_, {}, ""};
+  const auto blocks = static_cast<uint32_t>(random_.between(1, 6));
+  for (uint32_t i = 0; i < blocks * prompts_.geometry.block_tokens; ++i) {
+    job.tokens.push_back(static_cast<Token>(random_.below(kShadowVocab)));
+  }
+  jobs_[job.id] = {job.tokens, false};
+  events.prompts_to_compute.push_back(std::move(job));
+}
+
+void FakeLending::take_computed(LendableCells& own) {
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    const auto job = it++;
+    if (!job->second.computed) continue;
+    std::optional<std::vector<LendableCells::Frame>> frames =
+        own.take_blocks(prompts_.chain_of(job->second.tokens));
+    if (!frames) continue;
+    const CacheGeometry& g = prompts_.geometry;
+    const std::vector<std::byte> bytes = kv_of(job->second.tokens, g);
+    for (size_t i = 0; i < frames->size(); ++i) {
+      // The last group may have fewer layers.
+      const uint32_t first = static_cast<uint32_t>(i % g.groups()) * g.layers_per_group;
+      const uint32_t layers = std::min(g.layers_per_group, g.layers - first);
+      const auto [tier, at] = (*frames)[i];
+      const auto there = prompts_.tiers[index_of(tier)].subspan(at, layers * g.piece_bytes(Form::kKv));
+      KV_CHECK(std::equal(there.begin(), there.end(),
+                          bytes.begin() + static_cast<ptrdiff_t>(i * g.kv_cell_bytes())),
+               "cell {} of a prompt that was computed for a peer", i);
+    }
+    computed_here_ += frames->size();
+    if (!frames->empty()) loans_.push_back(*std::move(frames));
+    jobs_.erase(job);
+  }
+}
+
 // ---------------------------------------------------------------- a turn
 
 LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& own) {
@@ -147,6 +250,7 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
     learn(own);
     answer(request, events);
   }
+  if (options_.prompts > 0) compute(request, own, events);
   if (ending_) {
     for (const uint64_t id : std::exchange(reading_, {})) own.hide_prefix(id);
     while (!loans_.empty()) {

@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "base/random.h"
+#include "contract/geometry.h"
 #include "contract/lending.h"
 
 namespace kvasir::test {
@@ -31,6 +33,14 @@ class FakeLending final : public Lending {
     // are answered, some, and in which what was shown for a copy is lost.
     double prefixes = 0;
     double prefixes_lost = 0;
+    // Peers compute the first rows of prompts as the shadow model does, and ask the engine to compute some:
+    // share of the turns in which questions for them are answered, and in which it is asked.
+    double prompts = 0;
+  };
+  struct PromptMemory {
+    CacheGeometry geometry;
+    std::array<std::span<std::byte>, kTiers> tiers;
+    std::function<std::vector<PrefixHash>(std::span<const Token>)> chain_of;
   };
   // For that: the engine's memory by tier, and the cells that are shown to it, of which the numbers follow
   // Options::cells.
@@ -48,13 +58,17 @@ class FakeLending final : public Lending {
   void set_wake(std::function<void()>) override {}
   void have_prefixes(const PrefixMemory& memory) { prefixes_ = memory; }
 
+  void compute_prompts(PromptMemory memory) { prompts_ = std::move(memory); }
+
   // From now on nothing is recalled, lost or borrowed, and what was asked for is refused.
   void end() { ending_ = true; }
   uint64_t granted() const { return granted_; }
   uint64_t recalled() const { return recalled_; }
   uint64_t lost() const { return lost_; }
   uint64_t lent() const { return lent_; }
-  uint64_t shown() const { return shown_; }  // cells that were shown to the engine
+  uint64_t computed() const { return computed_; }            // cells that it got with their KV
+  uint64_t computed_here() const { return computed_here_; }  // cells that the engine lent with theirs
+  uint64_t shown() const { return shown_; }                  // cells that were shown to the engine
   // Byte `at` of the shown cells is lost.
   bool shown_lost_at(uint64_t at) const {
     return gone_.contains(static_cast<uint32_t>(at / prefixes_.cell_bytes));
@@ -73,6 +87,10 @@ class FakeLending final : public Lending {
   void answer(const LendingRequest& request, LendingEvents& events);
   PrefixAnswer answer(const PrefixQuestion& question);
   void forget(uint64_t question);
+  void compute(const LendingRequest& request, LendableCells& own, LendingEvents& events);
+  PromptAnswer compute(const PromptQuestion& question);
+  void ask_to_compute(LendingEvents& events);
+  void take_computed(LendableCells& own);
 
   const Options options_;
   const std::span<std::byte> memory_;
@@ -92,6 +110,15 @@ class FakeLending final : public Lending {
   std::map<uint64_t, std::vector<uint32_t>> answers_;    // by question: the cells
   std::set<uint32_t> taken_, gone_;  // cells that are shown; and of which the bytes are lost
   uint64_t shown_ = 0;
+  PromptMemory prompts_;
+  std::map<uint64_t, PromptQuestion> prompt_questions_;  // not answered
+  struct Job {
+    std::vector<Token> tokens;
+    bool computed = false;
+  };
+  std::map<uint64_t, Job> jobs_;
+  uint64_t last_job_ = 0;
+  uint64_t computed_ = 0, computed_here_ = 0;
   uint64_t granted_ = 0, recalled_ = 0, lost_ = 0, lent_ = 0;
 };
 

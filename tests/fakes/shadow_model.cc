@@ -54,18 +54,6 @@ Token ShadowModel::sample(uint64_t h, uint64_t seed, uint32_t position) {
   return static_cast<Token>(mix(mix(h, seed), position) % kShadowVocab);
 }
 
-void ShadowModel::feed(Token token) {
-  h_ = embed(token);
-  for (uint32_t layer = 0; layer < sums_.size(); ++layer) {
-    const uint32_t x = operand(h_, layer);
-    for (uint32_t plane : {0u, 1u}) {
-      sums_[layer] += term(slot(x, position_, layer, plane), position_, layer, plane);
-    }
-    h_ = next(h_, sums_[layer]);
-  }
-  ++position_;
-}
-
 std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
                                  uint32_t max_tokens, std::span<const Token> stop_tokens) {
   SamplingParams sampling;

@@ -20,8 +20,22 @@ class ShadowModel {
  public:
   explicit ShadowModel(uint32_t layers) : sums_(layers) {}
 
-  // Takes the next token of the sequence.
-  void feed(Token token);
+  // Takes the next token of the sequence. written(layer, k, v): gets the slots of its position.
+  void feed(Token token) {
+    feed(token, [](uint32_t, uint64_t, uint64_t) {});
+  }
+  template <typename Written>
+  void feed(Token token, const Written& written) {
+    h_ = embed(token);
+    for (uint32_t layer = 0; layer < sums_.size(); ++layer) {
+      const uint32_t x = operand(h_, layer);
+      const uint64_t k = slot(x, position_, layer, 0), v = slot(x, position_, layer, 1);
+      written(layer, k, v);
+      sums_[layer] += term(k, position_, layer, 0) + term(v, position_, layer, 1);
+      h_ = next(h_, sums_[layer]);
+    }
+    ++position_;
+  }
   // The token that a model with this seed samples next. REQUIRES: one token was fed.
   Token sample(uint64_t seed) const { return sample(h_, seed, position_); }
 

@@ -61,6 +61,46 @@ TEST(PlanPeers, WithALeafLessTheRingIsTooSmallAndTheCheckerSaysSo) {
   EXPECT_EQ(c.stage_room(), 32u);
 }
 
+// A prompt of 103 blocks, of which the first 96 go to peers and are cached there: the host tier has no other
+// cells.
+View view_cached_at_peers(uint32_t peer_blocks) {
+  View view = make_view(20, 10);
+  set_host(view, 200, kLeaves * kLeafBlocks);
+  set_ring(view, 32);
+  view.peers.most_borrowed = 500;
+  view.peers.borrowed = 400;
+  const uint32_t cached = kLeaves * kLeafBlocks * kViewBlock;
+  SeqView s = waiting_seq(1, cached + 100);
+  s.cached_tokens = cached;
+  s.cached_idle[index_of(Form::kKv)][index_of(Tier::kHost)] = kLeaves * kLeafBlocks * kViewGroups;
+  s.cached_peer_blocks = peer_blocks;
+  view.waiting = {s};
+  return view;
+}
+
+TEST(PlanPeers, LeavesAtPeersAreAdoptedWhereTheyLie) {
+  const View view = view_cached_at_peers(kLeaves * kLeafBlocks);
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.kv_placement(view.waiting[0]).streams);
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000), 100u);
+  EXPECT_EQ(b.stage_room(), 32u);
+  EXPECT_EQ(checked(view, b),
+            "adopt 1 [0, 1536)\n"
+            "stage 1 [0, 1536) kv device x2 before_layer\n"
+            "promise 1 14 cells on device\n"
+            "prefill 1 [1536, 1636) samples\n")
+      << "of the host tier nothing is promised: it has no cells but those";
+}
+
+TEST(PlanPeers, LeavesThatAreNotAtPeersPassTheRingOrAreComputedAgain) {
+  const View view = view_cached_at_peers((kLeaves - 3) * kLeafBlocks);
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  const StepPlan plan = b.take();
+  EXPECT_TRUE(plan.adoptions.empty()) << "48 blocks do not pass a ring of 32";
+}
+
 TEST(PlanPeers, ALeafOfWhichSomeComesToTheDeviceIsStaged) {
   View view = view_at_peers();
   const LayerSet one = LayerSet::one(1);

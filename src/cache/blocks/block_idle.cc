@@ -106,8 +106,13 @@ void BlockMap::list_idle(BlockId id) {
 
 void BlockMap::free_copies(Block& b, Place place, const LayerSet& groups) {
   if (groups.empty()) return;
+  pools_[index_of(place.tier)].release(index_of(place.form), Frames(b.at(place), groups));
+  forget_copies(b, place, groups);
+}
+
+// Their frames are no longer the block's.
+void BlockMap::forget_copies(Block& b, Place place, const LayerSet& groups) {
   Copies& copies = b.on[index_of(place)];
-  pools_[index_of(place.tier)].release(index_of(place.form), Frames(copies, groups));
   copies.failed = copies.failed - groups;
   copies.present = copies.present - groups;
   if (copies.present.empty()) copies.by_group.clear();
@@ -162,6 +167,19 @@ void BlockMap::evict(BlockId id, Tier tier) {
   }
   recount(b);
   settle(id);
+}
+
+std::vector<uint64_t> BlockMap::take_idle_frames(BlockId id, Tier tier) {
+  Block& b = at(id);
+  const Place place = {Form::kKv, tier};
+  KV_CHECK(b.at(place).idle == all_, "block={}", raw(id));
+  std::vector<uint64_t> frames;
+  all_.for_each([&](uint32_t g) { frames.push_back(b.at(place).by_group[g].at); });
+  set_idle(b, index_of(place), {});
+  forget_copies(b, place, all_);
+  recount(b);
+  settle(id);
+  return frames;
 }
 
 void BlockMap::close_host_slabs(std::span<const uint32_t> slabs) {

@@ -143,14 +143,14 @@ void BlockMap::remove_owner(BlockId id, Holdings& holder) {
   settle(id);
 }
 
-size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
+size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies, Tier tier) {
   if (index_.find(hash) != kNoBlock) return 0;
-  SlabPool& pool = pools_[index_of(Tier::kDisk)];
+  SlabPool& pool = pools_[index_of(tier)];
   LayerSet found;
   size_t taken = 0;
   for (; taken < copies.size(); ++taken) {
     const Found& f = copies[taken];
-    const Place place = {f.form, Tier::kDisk};
+    const Place place = {f.form, tier};
     if (f.group >= all_.count() || !exists(place)) break;
     if (!pool.claim(index_of(f.form), f.at)) break;
     found.add(f.group);
@@ -163,7 +163,7 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
   Block& b = at(id);
   b.tokens = geometry_.block_tokens;
   for (const Found& f : copies) {
-    Copies& c = b.on[index_of(Place{f.form, Tier::kDisk})];
+    Copies& c = b.on[index_of(Place{f.form, tier})];
     c.by_group.set(f.group, {f.at, b.tokens});
     c.present.add(f.group);
     c.ready.add(f.group);

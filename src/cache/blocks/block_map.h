@@ -141,7 +141,7 @@ class BlockMap {
   void add_owner(BlockId id, Holdings& holder);
   // `holder` gives up the block and every copy of it that it holds.
   void remove_owner(BlockId id, Holdings& holder);
-  // Publishes a block without owners whose copies lie at these places of the disk, and takes the places.
+  // Publishes a block without owners whose copies lie at these places of a tier, and takes the places.
   // Returns how many it took: 0 if a place is not free, if a group lacks a copy, or if another block has the
   // hash.
   struct Found {
@@ -149,7 +149,10 @@ class BlockMap {
     uint32_t group = 0;
     uint64_t at = 0;
   };
-  size_t restore(const BlockHash& hash, std::span<const Found> copies);
+  size_t restore(const BlockHash& hash, std::span<const Found> copies, Tier tier = Tier::kDisk);
+  // Takes the frames of the block's KV on a tier, by group, which are copies no longer, as if take_frame()
+  // had given them. REQUIRES: they are idle in every group.
+  std::vector<uint64_t> take_idle_frames(BlockId id, Tier tier);
   // Makes a full block without owners, of which KV on the device is to come. REQUIRES: a transfer that fills
   // all groups is added at once, and publish_filled() is called before that gives the copies back
   BlockId create_filled(const BlockHash& hash);
@@ -266,6 +269,7 @@ class BlockMap {
   void set_idle(Block& b, size_t place, const LayerSet& idle);
   void list_idle(BlockId id);
   void free_copies(Block& b, Place place, const LayerSet& groups);
+  void forget_copies(Block& b, Place place, const LayerSet& groups);
   // Allocates the wished copies that do not exist, or bare frames; contiguous where possible.
   void allocate(std::span<const Wish> wishes, Place place);
   void allocate(Place place, std::span<uint64_t> frames);

@@ -101,6 +101,30 @@ uint32_t KvCache::blocks_at_peers(const Sequence& seq) const {
   return most_missing - most_staged;
 }
 
+// Of the cached blocks that a waiting sequence may adopt.
+uint32_t KvCache::cached_at_peers(const Sequence& seq, const PrefixIndex::Match& cached) const {
+  if (cached.what.cells[index_of(kHostKv)] == 0) return 0;
+  const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
+  const auto at_peers = [&](const BlockHash& hash) {
+    const BlockMap::Block& b = map_.block(index_.find(hash));
+    const BlockMap::Copies& host = b.at(kHostKv);
+    // Of several copies it would adopt the one on the device.
+    if (host.usable() != map_.all_groups() || !b.at(kDeviceKv).usable().empty() ||
+        !b.at({Form::kX, Tier::kDevice}).usable().empty())
+      return false;
+    bool there = true;
+    if (options_.own_host_cells() > 0)
+      host.present.for_each([&](uint32_t g) { there &= borrowed_.contains(kHostKv, host.by_group[g].at); });
+    return there;
+  };
+  uint32_t blocks = 0;
+  for (uint32_t leaf = 0; (leaf + 1) * per_leaf <= cached.matched; ++leaf) {
+    const auto first = seq.hashes.begin() + 1 + leaf * per_leaf;
+    if (std::all_of(first, first + per_leaf, at_peers)) blocks += per_leaf;
+  }
+  return blocks;
+}
+
 uint32_t KvCache::first_device_block(const Sequence& seq) const {
   const auto here = [&](BlockId id) { return !map_.owner(id, seq.holds).at(kDeviceKv).empty(); };
   return static_cast<uint32_t>(std::find_if(seq.table.begin(), seq.table.end(), here) - seq.table.begin());
@@ -115,6 +139,40 @@ std::vector<uint64_t> KvCache::lend(Tier tier, uint32_t cells) {
     frames.push_back(map_.take_frame({Form::kKv, tier}));
   }
   lent_[index_of(tier)] += static_cast<uint32_t>(frames.size());
+  return frames;
+}
+
+std::optional<std::vector<KvCache::Frame>> KvCache::lend_blocks(std::span<const BlockHash> chain) {
+  const uint32_t groups = options_.geometry.groups();
+  std::array<int64_t, kTiers> free{};
+  for (Tier tier : {Tier::kDevice, Tier::kHost}) free[index_of(tier)] = budget(tier).available_cells();
+  struct Found {
+    BlockId id = kNoBlock;
+    Tier tier = Tier::kDevice;
+  };
+  std::vector<Found> found;
+  for (const BlockHash& hash : chain) {
+    const BlockId id = index_.find(hash);
+    if (id == kNoBlock) break;
+    const BlockMap::Block& b = map_.block(id);
+    std::optional<Tier> where;
+    for (Tier tier : {Tier::kHost, Tier::kDevice}) {
+      const BlockMap::Copies& copies = b.at({Form::kKv, tier});
+      const bool own = tier == Tier::kDevice || options_.borrowed_bytes == 0;
+      // What is idle counts as free, and may be promised.
+      if (own && copies.idle == map_.all_groups() && free[index_of(tier)] >= groups) where = tier;
+    }
+    if (!where && (!b.owners.empty() || b.pins > 0)) return std::nullopt;
+    if (!where) break;
+    free[index_of(*where)] -= groups;
+    found.push_back({id, *where});
+  }
+  std::vector<Frame> frames;
+  frames.reserve(found.size() * groups);
+  for (const Found& f : found) {
+    for (const uint64_t at : map_.take_idle_frames(f.id, f.tier)) frames.push_back({f.tier, at});
+    lent_[index_of(f.tier)] += groups;
+  }
   return frames;
 }
 

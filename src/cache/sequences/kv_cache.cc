@@ -200,7 +200,9 @@ SequenceCells KvCache::summary(SeqId id) const {
   }
   s.tail_busy = tail_busy(seq);
   s.transfers = static_cast<uint16_t>(std::min<uint32_t>(seq.transfers.size, UINT16_MAX));
-  offer(index_.match(id), s);
+  const PrefixIndex::Match cached = index_.match(id);
+  offer(cached, s);
+  if (options_.borrowed_bytes > 0) s.cached_peer_blocks = cached_at_peers(seq, cached);
   s.promised_cells = promises_.of(id);
   return s;
 }
@@ -209,6 +211,7 @@ void KvCache::offer(const PrefixIndex::Match& cached, SequenceCells& cells) cons
   cells.cached_tokens = cached.matched * block_tokens();
   cells.cached_resident_cells = cached.what.cells[index_of(kDeviceKv)];
   cells.cached_idle = by_form(cached.what.idle);
+  cells.cached_peer_blocks = 0;
 }
 
 // The rectangle that holds the dropped cells.

@@ -271,6 +271,16 @@ class KvCache {
   ShownPrefix show_prefix(std::span<const BlockHash> chain);
   void hide_prefix(TransferId id);
 
+  // --- Prompts of which a peer computes the first rows.
+  // Lends the frames of the first blocks of a chain with the KV that is in them, block by block and group by
+  // group, as far as they are whole and idle on one tier; the blocks are not found here any more. Nothing: a
+  // block that is here is in use, and may be idle later.
+  std::optional<std::vector<Frame>> lend_blocks(std::span<const BlockHash> chain);
+  // The chain's blocks lie in these borrowed cells, block by block and group by group, and are found from now
+  // on; of a block that is here already the cells stay empty. Returns how many blocks it added. REQUIRES: the
+  // cells are empty, and there are as many as the blocks take
+  uint32_t add_cached(std::span<const BlockHash> chain, std::span<const uint32_t> cells);
+
   // --- Blocks that outlive their sequences.
   // Returns transfers that copy newly idle blocks to slower tiers in the background, so that they can still
   // be found after the device has evicted them. Their frames on the device are in use until then: at most
@@ -397,6 +407,7 @@ class KvCache {
   void find_dropped(const Sequence& seq, SequenceCells& s) const;
   uint32_t first_device_block(const Sequence& seq) const;
   uint32_t blocks_at_peers(const Sequence& seq) const;
+  uint32_t cached_at_peers(const Sequence& seq, const PrefixIndex::Match& cached) const;
   bool being_written(const BlockMap::Block& block) const;
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);

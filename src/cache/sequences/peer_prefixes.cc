@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/mutant.h"
 #include "cache/sequences/kv_cache.h"
 
@@ -110,6 +111,23 @@ void KvCache::hide_prefix(TransferId id) {
   for (const Use& use : transfers_.find(id)->uses) shown_ -= use.groups.count();
   --prefixes_shown_;
   transfer_ended(id, {});
+}
+
+// ---------------------------------------------------------------- computed at peers
+
+uint32_t KvCache::add_cached(std::span<const BlockHash> chain, std::span<const uint32_t> cells) {
+  const uint32_t groups = options_.geometry.groups();
+  KV_CHECK(cells.size() == chain.size() * groups, "{} cells for {} blocks", cells.size(), chain.size());
+  uint32_t added = 0;
+  std::vector<BlockMap::Found> copies(groups);
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const size_t named = mutant(Mutant::kComputedAtPeerShifted) ? (i + 1) % chain.size() : i;
+    for (uint32_t g = 0; g < groups; ++g) {
+      copies[g] = {Form::kKv, g, borrowed_.address(cells[i * groups + g])};
+    }
+    if (map_.restore(chain[named], copies, Tier::kHost) > 0) ++added;
+  }
+  return added;
 }
 
 }  // namespace kvasir

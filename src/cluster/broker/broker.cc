@@ -1,6 +1,7 @@
 #include "cluster/broker/broker.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -30,14 +31,17 @@ LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
     want(request, now);
     ask_for_prefixes(request, now);
+    ask_for_prompts(request, now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
     tell_of_prefixes();
+    tell_of_prompts();
     const Lender::Claim awaited = lender.awaited();
     events_.awaited = {awaited.blocks, awaited.since};
   } else {
     refuse_at_ = now;
     ask_for_prefixes(request, now);
+    ask_for_prompts(request, now);
   }
   if (now >= refuse_at_) {
     events_.refused += std::exchange(asked_, 0);
@@ -72,6 +76,8 @@ void Broker::end_life() {
   Lender& lender = life_->control.rmanager().lender();
   for (const auto& [debtor, blocks] : lender.by_debtor()) lender.debtor_lost(debtor);
   life_->control.prefixes().leave();
+  life_->control.prompts().leave();
+  for (const uint64_t job : life_->control.prompts().take_dropped()) events_.prompts_dropped.push_back(job);
   lender.collect_unpinned();
   KV_CHECK(lender.pinned_leftovers() == 0, "{} lent blocks are pinned still", lender.pinned_leftovers());
   life_ = nullptr;
@@ -82,6 +88,7 @@ void Broker::end_life() {
   for (const auto& [question, shown] : prefixes_) {
     if (!shown) events_.prefixes_found.push_back({question, {}, {}});
   }
+  for (const uint64_t question : std::exchange(prompts_, {})) events_.prompts_found.push_back({question, {}});
 }
 
 void Broker::handle(const PeerMessage& message, Nanos now) {
@@ -177,11 +184,39 @@ void Broker::tell_of_prefixes() {
   }
 }
 
+void Broker::ask_for_prompts(const LendingRequest& request, Nanos now) {
+  for (const uint64_t question : request.prompts_done) {
+    if (prompts_.erase(question) > 0) life_->control.prompts().forget(question);
+  }
+  for (const PromptQuestion& question : request.prompts_wanted) {
+    if (life_ && !leaving_) {
+      prompts_.insert(question.id);
+      life_->control.prompts().ask(question, now);
+    } else {
+      events_.prompts_found.push_back({question.id, {}});
+    }
+  }
+  if (!life_) return;
+  for (const auto& [job, ok] : request.prompts_computed) life_->control.prompts().computed(job, ok, now);
+}
+
+void Broker::tell_of_prompts() {
+  PromptLoans& prompts = life_->control.prompts();
+  for (const uint64_t question : prompts.take_refused()) {
+    if (prompts_.erase(question) > 0) events_.prompts_found.push_back({question, {}});
+  }
+  events_.prompts_to_compute = prompts.take_jobs();
+  for (const uint64_t job : prompts.take_dropped()) events_.prompts_dropped.push_back(job);
+}
+
 // ---------------------------------------------------------------- what became of it
 
 void Broker::heed(const BorrowEvent& event, Nanos now) {
   switch (event.kind) {
     case BorrowEvent::Kind::kGranted:
+      if (const auto question = life_->control.prompts().take_question(event.contract)) {
+        return take_computed(*question, event, now);
+      }
       for (const BorrowedCells::Run& run : cells_.grant(event.contract, event.blocks)) {
         places_.map(event.contract, run.first_slot, run.first, run.count);
         for (uint32_t i = 0; i < run.count; ++i) events_.granted.push_back(run.first + i);
@@ -199,6 +234,23 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
       return;
     }
   }
+}
+
+// The cells of a prompt that a peer has computed, if there is still use and room for them.
+void Broker::take_computed(uint64_t question, const BorrowEvent& event, Nanos now) {
+  const bool wanted = prompts_.erase(question) > 0;
+  PromptAnswer answer{question, {}};
+  if (!wanted || event.blocks > cells_.free()) {
+    std::vector<uint32_t> slots(event.blocks);
+    std::iota(slots.begin(), slots.end(), 0);
+    life_->control.give_back(event.contract, slots, now);
+  } else {
+    for (const BorrowedCells::Run& run : cells_.grant(event.contract, event.blocks)) {
+      places_.map(event.contract, run.first_slot, run.first, run.count);
+      for (uint32_t i = 0; i < run.count; ++i) answer.cells.push_back(run.first + i);
+    }
+  }
+  if (wanted) events_.prompts_found.push_back(std::move(answer));
 }
 
 void Broker::recall(const BorrowEvent& event) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -89,7 +90,10 @@ class Broker {
   void want(const LendingRequest& request, Nanos now);
   void ask_for_prefixes(const LendingRequest& request, Nanos now);
   void tell_of_prefixes();
+  void ask_for_prompts(const LendingRequest& request, Nanos now);
+  void tell_of_prompts();
   void heed(const BorrowEvent& event, Nanos now);
+  void take_computed(uint64_t question, const BorrowEvent& event, Nanos now);
   void recall(const BorrowEvent& event);
 
   const BrokerOptions options_;
@@ -99,6 +103,7 @@ class Broker {
   BorrowedCells cells_;
   BorrowedCells prefix_cells_;
   std::map<uint64_t, std::optional<ContractRef>> prefixes_;  // by question, until it is done: what is shown
+  std::set<uint64_t> prompts_;                               // questions that are not answered
   std::unique_ptr<Life> life_;
   // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the
   // engine is told that they are refused, so that it can do without; if it asks again, or still lacks them,

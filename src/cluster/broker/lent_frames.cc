@@ -57,6 +57,13 @@ std::optional<LendableMemory::Shown> LentFrames::show_prefix(std::span<const Pre
   return Shown{number(prefix.frames, prefix.id), prefix.blocks};
 }
 
+std::optional<std::vector<uint32_t>> LentFrames::take_blocks(std::span<const PrefixHash> chain) {
+  if (!own_) return std::nullopt;
+  const std::optional<std::vector<LendableCells::Frame>> frames = own_->take_blocks(chain);
+  if (!frames) return std::nullopt;
+  return number(*frames, 0);
+}
+
 void LentFrames::give_back(std::span<const uint32_t> blocks) {
   {
     std::lock_guard lock(frames_mutex_);

@@ -26,6 +26,7 @@ class LentFrames final : public LendableMemory {
   uint32_t free_blocks() const override { return free_; }
   uint32_t total_blocks() const override { return total_; }
   std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override;
+  std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override;
 
   // Adds the frames of blocks. Any thread. REQUIRES: take() gave the blocks, and they have not come back
   void find(std::span<const uint32_t> blocks, std::vector<LendableCells::Frame>& out) const;

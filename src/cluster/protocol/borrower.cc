@@ -145,11 +145,23 @@ Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos 
   return {};
 }
 
-void Borrower::accept(const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now) {
-  HeldContract& contract = contracts_[creditor][id];
+HeldContract& Borrower::hold(const ContractRef& ref, uint32_t blocks, Nanos now) {
+  HeldContract& contract = contracts_[ref.creditor][ref.id];
   contract.granted = blocks;
   for (uint32_t slot = 0; slot < blocks; ++slot) contract.held.insert(contract.held.end(), slot);
-  silence_[creditor] = {now, now + 2 * settings_.statement};
+  silence_[ref.creditor] = {now, now + 2 * settings_.statement};
+  return contract;
+}
+
+bool Borrower::take(const ContractRef& ref, uint32_t blocks, Nanos now) {
+  if (!borrowing_ || held(ref)) return false;
+  hold(ref, blocks, now).announced = true;
+  events_.push_back({.kind = BorrowEvent::Kind::kGranted, .contract = ref, .blocks = blocks});
+  return true;
+}
+
+void Borrower::accept(const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now) {
+  hold({creditor, id}, blocks, now);
   if (want_.least > 1) {
     round_->granted.push_back({creditor, id});
   } else {

@@ -80,6 +80,10 @@ class Borrower {
   void needed_since(Nanos since) { needed_since_ = since; }
   // Gives back slots that are empty. A contract that is lost and slots that are not held are ignored.
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots);
+  // A loan for which there was no Ask: it is announced at once. False: no new contracts are wanted.
+  bool take(const ContractRef& contract, uint32_t blocks, Nanos now);
+  // Gives back a loan that was not taken.
+  void decline(const ContractRef& contract) { send_back_unwanted(contract.creditor, contract.id); }
   // null: lost, or given back.
   const HeldContract* held(const ContractRef& contract) const;
 
@@ -133,6 +137,7 @@ class Borrower {
   void end_round(Nanos now);
   void announce(const ContractRef& ref);
   void accept(const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now);
+  HeldContract& hold(const ContractRef& ref, uint32_t blocks, Nanos now);
   void send_back(const PeerId& creditor, uint64_t contract, std::span<const uint32_t> slots);
   void send_back_unwanted(const PeerId& creditor, uint64_t contract);
   HeldContract* find(const PeerId& creditor, uint64_t contract);

@@ -13,6 +13,7 @@ ControlPlane::ControlPlane(ProtocolSettings settings, PeerTransport& transport, 
       rmanager_(settings_, memory, post_),
       gmanager_(settings_, post_),
       prefixes_(settings_, memory, post_, rmanager_.lender().loans()),
+      prompts_(settings_, memory, post_, rmanager_),
       on_data_(std::move(on_data)) {
   const Status fine = check(settings_);
   KV_CHECK(fine.ok(), "{}", fine.message());
@@ -73,6 +74,12 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
       return prefixes_.handle(from, message.prefix_found());
     case Body::kPrefixDone:
       return prefixes_.handle(from, message.prefix_done());
+    case Body::kComputePrompt:
+      return prompts_.handle(from, message.compute_prompt(), now);
+    case Body::kPromptComputed:
+      return prompts_.handle(from, message.prompt_computed(), now);
+    case Body::kPromptDone:
+      return prompts_.handle(from, message.prompt_done());
     case Body::kWrongEpoch:
     case Body::BODY_NOT_SET:
       break;
@@ -104,6 +111,7 @@ void ControlPlane::lost(const PeerId& peer, Nanos now) {
   rmanager_.lost(peer, now);
   gmanager_.lost(peer, now);
   prefixes_.lost(peer);
+  prompts_.lost(peer, now);
   finish(now);
 }
 
@@ -123,11 +131,13 @@ void ControlPlane::tick(Nanos now) {
   rmanager_.tick(now);
   gmanager_.tick(now);
   prefixes_.tick(now);
+  prompts_.tick(now);
   finish(now);
 }
 
 Nanos ControlPlane::next_deadline() const {
-  return std::min({rmanager_.next_deadline(), gmanager_.next_deadline(), prefixes_.next_deadline()});
+  return std::min({rmanager_.next_deadline(), gmanager_.next_deadline(), prefixes_.next_deadline(),
+                   prompts_.next_deadline()});
 }
 
 void ControlPlane::want(const Want& want, Nanos needed_since, Nanos now) {
@@ -150,6 +160,7 @@ uint32_t ControlPlane::recall(uint32_t blocks, Nanos now, Nanos since) {
 void ControlPlane::leave(Nanos now) {
   rmanager_.leave(now);
   prefixes_.leave();
+  prompts_.leave();
   finish(now);
 }
 

@@ -7,6 +7,7 @@
 
 #include "cluster/protocol/gmanager.h"
 #include "cluster/protocol/prefix_exchange.h"
+#include "cluster/protocol/prompt_loans.h"
 #include "cluster/protocol/rmanager.h"
 
 namespace kvasir::cluster {
@@ -55,11 +56,13 @@ class ControlPlane {
   const RManager& rmanager() const { return rmanager_; }
   PrefixExchange& prefixes() { return prefixes_; }
   const PrefixExchange& prefixes() const { return prefixes_; }
+  PromptLoans& prompts() { return prompts_; }
   GManager& gmanager() { return gmanager_; }
   const GManager& gmanager() const { return gmanager_; }
   // Describes all state that decides what happens next; equal states have equal descriptions.
   std::string describe() const {
-    return post_.describe() + rmanager_.describe() + gmanager_.describe() + prefixes_.describe();
+    return post_.describe() + rmanager_.describe() + gmanager_.describe() + prefixes_.describe() +
+           prompts_.describe();
   }
 
  private:
@@ -72,6 +75,7 @@ class ControlPlane {
   RManager rmanager_;
   GManager gmanager_;
   PrefixExchange prefixes_;
+  PromptLoans prompts_;
   const OnData on_data_;
 };
 

@@ -73,13 +73,25 @@ Status Lender::handle(const PeerId& from, const wire::Ask& message, Nanos now) {
 
 void Lender::grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
                    Nanos now) {
+  const Contract& contract =
+      make_contract(from, message.ask(), std::move(blocks), since, message.since_ns(), now);
+  wire::Envelope answer;
+  answer.mutable_granted()->set_ask(contract.ask);
+  answer.mutable_granted()->set_contract(contract.id);
+  answer.mutable_granted()->set_blocks(contract.lent);
+  // A receiver that misses it has deadlines.
+  (void)post_.send(from, answer);
+}
+
+const Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vector<uint32_t> blocks,
+                                      Nanos since, int64_t since_there, Nanos now) {
   if (contracts_.empty()) next_statement_ = now + settings_.statement;
   Contract& contract = contracts_[++last_contract_];
   contract.id = last_contract_;
   contract.debtor = from;
-  contract.ask = message.ask();
+  contract.ask = ask;
   contract.since = since;
-  contract.since_there = message.since_ns();
+  contract.since_there = since_there;
   contract.lent = static_cast<uint32_t>(blocks.size());
   contract.blocks = blocks;
   loans_->lend(contract.id, from, std::move(blocks));
@@ -88,12 +100,7 @@ void Lender::grant(const PeerId& from, const wire::Ask& message, std::vector<uin
   debtor.blocks += contract.lent;
   debtor.contracts.insert(contract.id);
   debtor.needed_since = std::min(debtor.needed_since, contract.since_there);
-  wire::Envelope answer;
-  answer.mutable_granted()->set_ask(contract.ask);
-  answer.mutable_granted()->set_contract(contract.id);
-  answer.mutable_granted()->set_blocks(contract.lent);
-  // A receiver that misses it has deadlines.
-  (void)post_.send(from, answer);
+  return contract;
 }
 
 void Lender::refuse(const PeerId& from, uint64_t ask) {

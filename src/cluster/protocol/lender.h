@@ -45,6 +45,11 @@ class LendableMemory {
     uint32_t blocks = 0;
   };
   virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
+  // As take(), but the cells of as many of the chain's first blocks as are here, with their bytes. Nothing:
+  // it cannot be said now.
+  virtual std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash>) {
+    return std::vector<uint32_t>();
+  }
 };
 
 // A loan, as its creditor knows it. The debtor names the blocks by slots, from 0 on.
@@ -83,6 +88,14 @@ class Lender {
   // Of the leader. mine: arrival of the request of this instance that the leader compared; INT64_MAX: of
   // none.
   void handle(const wire::Standing& message, Nanos mine, Nanos now);
+  // Makes a loan for which there was no Ask. Returns its number. REQUIRES: there are blocks, and no more than
+  // room()
+  uint64_t lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
+                Nanos now) {
+    return make_contract(debtor, 0, std::move(blocks), since, since_there, now).id;
+  }
+  // Blocks that memory gave and that are lent to none.
+  void return_blocks(std::span<const uint32_t> blocks) { hand_back(blocks); }
   // Its blocks come back at once, except those that are pinned.
   void debtor_lost(const PeerId& debtor);
   // Blocks that are pinned no longer go back to the memory. tick() does this, too.
@@ -152,6 +165,8 @@ class Lender {
   uint32_t under_cap() const;
   void grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
              Nanos now);
+  const Contract& make_contract(const PeerId& debtor, uint64_t ask, std::vector<uint32_t> blocks, Nanos since,
+                                int64_t since_there, Nanos now);
   // Changes what a contract may keep, and counts.
   void set_keep(Contract& contract, std::optional<uint32_t> keep);
   void count_returned(Contract& contract, uint32_t blocks);

@@ -23,6 +23,8 @@ struct ProtocolSettings {
   // How long a peer may read a prefix; and how many peers are asked for one. 0: none is, nor is one shown.
   Nanos prefix_shown = 4 * kNanosPerSecond;
   uint32_t prefix_asked = 3;
+  // How many peers are asked to compute the rows of a prompt. 0: none is, nor are any computed here.
+  uint32_t prompt_asked = 0;
   // Whether an instance lends to instances that it borrows from. This is useless: each could keep its own
   // blocks.
   bool lend_to_creditors = false;

@@ -36,6 +36,11 @@ class CountedMemory final : public LendableMemory {
     const uint32_t blocks = std::min(has, static_cast<uint32_t>(chain.size()));
     return Shown{*take(2 * blocks), blocks};
   }
+  // The same of blocks that it has, which are lent.
+  std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override {
+    if (busy) return std::nullopt;
+    return take(2 * std::min(has, static_cast<uint32_t>(chain.size())));
+  }
   uint32_t has = 0;  // blocks of any chain
   bool busy = false;
   uint32_t asked = 0;

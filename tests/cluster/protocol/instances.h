@@ -112,6 +112,7 @@ class Instances {
     ProtocolSettings settings;
     settings.lend_cap = blocks;
     settings.settle_min = 4;
+    settings.prompt_asked = 3;
     settings.lend_to_creditors = lend_to_creditors_;
     One one;
     one.id = {std::string(1, static_cast<char>('a' + all_.size())), 1};

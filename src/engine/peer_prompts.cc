@@ -1,0 +1,166 @@
+#include "engine/peer_prompts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/kv_placement.h"
+
+namespace kvasir {
+namespace {
+
+// While the costs are unknown.
+constexpr Nanos kWaitUnknown = 30 * kNanosPerSecond;
+
+}  // namespace
+
+// ---------------------------------------------------------------- the prompts of this instance
+
+void PeerPrompts::arrived(SeqId id) {
+  LiveRequest* const live = p_.requests.find(id);
+  if (!live || live->state != LiveRequest::State::kWaiting || p_.view.peers.most_borrowed == 0) return;
+  KvCache::PromptBlocks prompt = p_.cache.prompt_blocks(id);
+  const uint32_t blocks = blocks_to_go(*live, prompt);
+  if (blocks == 0 || prompt.cached > 0) return;
+  const CacheGeometry& g = p_.options.cache.geometry;
+  const uint32_t tokens = blocks * g.block_tokens;
+  const double seconds = p_.view.costs.rows_seconds(tokens, 0);
+  if (!worth_asking(blocks, seconds)) return;
+  Asked asked{id, {}, p_.clock.now(), 0};
+  asked.chain.assign(prompt.hashes.begin(), prompt.hashes.begin() + blocks);
+  Nanos wait = p_.view.costs.known() ? from_seconds(2 * seconds) + kGrace : kWaitUnknown;
+  if (p_.options.peer_prompts == PeerPromptUse::kAlways) wait = kLongestWait;
+  asked.until = asked.began + std::min(wait, kLongestWait);
+  PromptQuestion question;
+  question.id = next_id_++;
+  const std::span<const Token> known = p_.cache.tokens(id);
+  question.tokens.assign(known.begin(), known.begin() + tokens);
+  question.salt = live->cache_salt;
+  for (const BlockHash& hash : asked.chain) question.chain.push_back(hash.words);
+  question.cells = blocks * g.groups();
+  question.since = live->arrival;
+  question.until = asked.until;
+  asked_.emplace(question.id, std::move(asked));
+  to_ask_.push_back(std::move(question));
+  p_.metrics.prompt_asked += tokens;
+  LiveRequest* const held = live;
+  p_.requests.hold({&held, 1});
+}
+
+uint32_t PeerPrompts::blocks_to_go(const LiveRequest& live, const KvCache::PromptBlocks& prompt) const {
+  const CacheGeometry& g = p_.options.cache.geometry;
+  // As View::capacity(), of which the budgets are those of the last plan.
+  const CellCapacity capacity = {g.groups(),
+                                 p_.cache.budget(Tier::kDevice).total_cells(),
+                                 p_.cache.options().own_host_cells(),
+                                 p_.view.stage_blocks,
+                                 p_.view.peers.most_borrowed,
+                                 g.blocks_per_leaf(),
+                                 /*may_borrow=*/true};
+  const KvPlacement where = KvPlacement::of(g.blocks_for(live.max_total_tokens), capacity);
+  if (!where.streams) return 0;
+  const auto full = static_cast<uint32_t>(prompt.hashes.size());
+  return std::min(where.away_blocks, full) / g.blocks_per_leaf() * g.blocks_per_leaf();
+}
+
+bool PeerPrompts::worth_asking(uint32_t blocks, double seconds) const {
+  if (p_.options.peer_prompts == PeerPromptUse::kAlways || !p_.view.costs.known()) return true;
+  if (seconds <= kSlackS) return false;
+  // It waits itself.
+  if (!p_.view.running.empty() || p_.view.waiting.size() > 1) return true;
+  const auto bytes = static_cast<double>(blocks * p_.options.cache.geometry.kv_block_bytes());
+  return p_.view.costs.transfer_seconds(Tier::kDevice, Tier::kHost, bytes) > seconds;
+}
+
+void PeerPrompts::release(const Asked& asked) {
+  p_.metrics.prompt_waited_s = p_.metrics.prompt_waited_s + to_seconds(p_.clock.now() - asked.began);
+  // It may have been cancelled.
+  LiveRequest* const live = p_.requests.find(asked.seq);
+  if (!live) return;
+  p_.requests.release({&live, 1});
+  p_.keeper.refresh(*live);
+}
+
+void PeerPrompts::update() {
+  const Nanos now = p_.clock.now();
+  for (auto it = asked_.begin(); it != asked_.end();) {
+    const bool over = now >= it->second.until || !p_.requests.find(it->second.seq);
+    if (over) {
+      release(it->second);
+      done_.push_back(it->first);
+    }
+    it = over ? asked_.erase(it) : std::next(it);
+  }
+}
+
+Nanos PeerPrompts::next_deadline() const {
+  Nanos next = INT64_MAX;
+  for (const auto& [id, asked] : asked_) next = std::min(next, asked.until);
+  return next;
+}
+
+// ---------------------------------------------------------------- the prompts of peers
+
+void PeerPrompts::begin(const PromptJob& job) {
+  const CacheGeometry& g = p_.options.cache.geometry;
+  const auto tokens = static_cast<uint32_t>(job.tokens.size());
+  // Beside what runs here, and before nothing that waits.
+  const int64_t cells = int64_t{g.blocks_for(tokens + 1)} * g.groups();
+  const bool fits = cells <= p_.cache.budget(Tier::kDevice).available_cells();
+  const bool known = std::all_of(job.tokens.begin(), job.tokens.end(),
+                                 [&](Token t) { return t >= 0 && t < p_.options.vocab_size; });
+  if (!fits || !known || !p_.view.waiting.empty() || !p_.options.cache.prefix_caching) {
+    computed_.push_back({job.id, false});
+    return;
+  }
+  GenerationRequest request;
+  request.prompt = job.tokens;
+  request.max_tokens = 1;
+  request.cache_salt = job.salt;
+  auto sink = std::make_shared<Ended>();
+  const Result<RequestId> id = p_.inbox.submit(std::move(request), sink);
+  if (id.ok()) {
+    jobs_[job.id] = {*id, std::move(sink), tokens};
+  } else {
+    computed_.push_back({job.id, false});
+  }
+}
+
+// ---------------------------------------------------------------- peers' turn
+
+void PeerPrompts::add_to(LendingRequest& request) {
+  request.prompts_wanted = std::exchange(to_ask_, {});
+  request.prompts_done = std::exchange(done_, {});
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    const std::optional<FinishReason> finish = it->second.sink->finish;
+    if (finish) {
+      const bool ok = finish == FinishReason::kLength || finish == FinishReason::kStop;
+      if (ok) p_.metrics.prompt_for_peers += it->second.tokens;
+      computed_.push_back({it->first, ok});
+    }
+    it = finish ? jobs_.erase(it) : std::next(it);
+  }
+  request.prompts_computed = std::exchange(computed_, {});
+}
+
+void PeerPrompts::take_in(const LendingEvents& events) {
+  for (const PromptAnswer& answer : events.prompts_found) {
+    p_.cache.add_borrowed(answer.cells);
+    const auto it = asked_.find(answer.id);
+    if (it == asked_.end()) continue;  // they are empty cells
+    const size_t blocks = answer.cells.size() / p_.options.cache.geometry.groups();
+    const std::span<const BlockHash> chain(it->second.chain.data(), blocks);
+    p_.cache.add_cached(chain, answer.cells);
+    p_.metrics.prompt_computed += blocks * p_.options.cache.geometry.block_tokens;
+    release(it->second);
+    asked_.erase(it);
+  }
+  for (const uint64_t id : events.prompts_dropped) {
+    const auto it = jobs_.find(id);
+    if (it == jobs_.end()) continue;
+    p_.inbox.cancel(it->second.request, FinishReason::kAbort);
+    jobs_.erase(it);
+  }
+  for (const PromptJob& job : events.prompts_to_compute) begin(job);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,104 @@
+// Prompts of which a peer computes the first rows. A request whose oldest blocks have to go to peers is held
+// back when it arrives, while one of them computes these rows and lends the memory in which their K and V
+// then lie; then it finds them cached, and adopts them where they are. And the rows that this instance
+// computes for peers: a request of its own queue, without a client.
+//
+//   symbol  unit  what
+//   T       s     the believed time of the rows, here (CostModel::rows_seconds)
+//   S       s     that of streaming their K and V out
+//
+//   asks   if T is more than kSlackS, and others run or wait here, whom the rows would delay, or S > T
+//   waits  for 2 T + kGrace at most; what is not computed by then is computed here
+//
+// With PeerPromptUse::kAlways it asks for all that has to go, and waits for kLongestWait.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/sequences/kv_cache.h"
+#include "contract/lending.h"
+#include "contract/view.h"
+#include "engine/inbox.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+#include "engine/options.h"
+#include "engine/request.h"
+#include "engine/view_keeper.h"
+
+namespace kvasir {
+
+// Used by the engine's thread.
+class PeerPrompts {
+ public:
+  static constexpr double kSlackS = 0.01;  // estimates are not more exact than this
+  static constexpr Nanos kGrace = kNanosPerSecond;
+  static constexpr Nanos kLongestWait = 120 * kNanosPerSecond;
+
+  // The arguments outlive it.
+  struct Parts {
+    const EngineOptions& options;
+    const Clock& clock;
+    KvCache& cache;
+    View& view;
+    LiveRequests& requests;
+    ViewKeeper& keeper;
+    Inbox& inbox;
+    EngineMetrics::Peers& metrics;
+  };
+  explicit PeerPrompts(const Parts& parts) : p_(parts) {}
+
+  // A request has arrived and waits: it may be held back from now on.
+  void arrived(SeqId id);
+  // Peers' turn. Adds the cells of answers to the cache.
+  void add_to(LendingRequest& request);
+  void take_in(const LendingEvents& events);
+  // Before a plan: shows requests again that have waited for too long, and forgets those that have ended.
+  void update();
+
+  bool holds() const { return !asked_.empty(); }
+  // Whether it computes rows for a peer, or has to say in a turn that it has.
+  bool computes() const { return !jobs_.empty(); }
+  // When update() is due even if nothing happens; INT64_MAX: never.
+  Nanos next_deadline() const;
+
+ private:
+  struct Asked {
+    SeqId seq{};
+    std::vector<BlockHash> chain;
+    Nanos began = 0;
+    Nanos until = 0;
+  };
+  // The client of a job's rows.
+  struct Ended final : OutputSink {
+    void on_output(OutputEvent event) override {
+      if (event.finish) finish = event.finish;
+    }
+    std::optional<FinishReason> finish;
+  };
+  struct Job {
+    RequestId request{};
+    std::shared_ptr<Ended> sink;
+    uint64_t tokens = 0;
+  };
+
+  // The first blocks of its prompt that have to go to peers, in whole leaves.
+  uint32_t blocks_to_go(const LiveRequest& live, const KvCache::PromptBlocks& prompt) const;
+  bool worth_asking(uint32_t blocks, double seconds) const;
+  void release(const Asked& asked);
+  void begin(const PromptJob& job);
+
+  const Parts p_;
+  std::map<uint64_t, Asked> asked_;  // by question
+  uint64_t next_id_ = 1;
+  std::vector<PromptQuestion> to_ask_;
+  std::vector<uint64_t> done_;
+  std::map<uint64_t, Job> jobs_;
+  std::vector<LendingRequest::Computed> computed_;
+};
+
+}  // namespace kvasir

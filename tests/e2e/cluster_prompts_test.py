@@ -1,0 +1,146 @@
+"""Rows of a prompt that a peer computes, and then lends where they lie: the answer has the bits of one large instance."""
+
+import pathlib
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+from cluster import Cluster, alone, ask, ask_all, body, make_model, need_etcd, prompt_of
+
+BLOCKS = ("--block-size", "16")
+MEMORY = "1MiB"  # 1024 tokens of this model
+# Of 98 blocks 64 fit, beside two that are being written: 36 have to go, which are 3 leaves of 16 blocks.
+PROMPT, OUTPUT, GONE = 1536, 32, 768
+FLAGS = ("--cluster-lend-size", MEMORY, "--cluster-fetch", "never", "--cluster-ttl", "30")
+
+
+def setUpModule():
+    global scratch, MODEL
+    need_etcd()
+    scratch = tempfile.TemporaryDirectory()
+    MODEL = make_model(pathlib.Path(scratch.name) / "model.gguf", "--preset", "tiny-gqa", "--dim", "128", "--heads", "4",
+                       "--kv-heads", "2", "--context", "65536")
+
+
+def tearDownModule():
+    scratch.cleanup()
+
+
+def prompts(instance, event):
+    return instance.metric("peer_prompt_tokens_total", event=event)
+
+
+class Prompts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with alone(MODEL, "8MiB", *BLOCKS, "--no-enable-prefix-caching") as instance:
+            cls.wanted = {seed: ask(instance, prompt_of(PROMPT, seed), OUTPUT) for seed in range(1, 7)}
+
+    def cluster(self, count, use="always", *flags):
+        return Cluster(MODEL, count, *BLOCKS, *FLAGS, "--cluster-prompts", use, *flags, memory=MEMORY)
+
+    def check(self, instance, seed):
+        self.assertEqual(ask(instance, prompt_of(PROMPT, seed), OUTPUT), self.wanted[seed], f"seed {seed}")
+
+    def check_end(self, cluster):
+        cluster.wait_quiet()
+        self.assertEqual(cluster.bad_lines(), [])
+        self.assertEqual(cluster.crashed(), [])
+
+    def test_computed(self):
+        """K and V of what the peer has computed never cross the network: most of what is streamed out otherwise. The rest
+        is what the owner makes room with for its output."""
+        with self.cluster(2, "never") as cluster:
+            self.check(cluster["n1"], 1)
+            self.assertEqual(cluster.total("peer_prompt_tokens_total"), 0)
+            streamed = cluster["n1"].metric("remote_written_bytes_total")
+            self.check_end(cluster)
+        with self.cluster(2) as cluster:
+            n1, n2 = cluster["n1"], cluster["n2"]
+            self.check(n1, 1)
+            self.assertEqual(prompts(n1, "asked"), GONE)
+            self.assertEqual(prompts(n1, "computed"), GONE)
+            self.assertEqual(prompts(n2, "for_peers"), GONE)
+            written = n1.metric("remote_written_bytes_total")
+            print(f"{streamed:.0f} bytes of K and V streamed out, {written:.0f} where a peer has computed {GONE} tokens")
+            self.assertLess(written, streamed / 2)
+            self.assertEqual(n1.metric("remote_read_bytes_total"), 0)
+            self.assertGreater(n2.metric("lent_queries_total"), 0)
+            self.check(n1, 2)  # in place of the first, whose cells are still borrowed
+            self.check_end(cluster)
+
+    def test_several_at_once(self):
+        """By cost, and always; whatever is decided, the answers are right."""
+        for use in ("cost", "always"):
+            with self.subTest(use), self.cluster(4, use) as cluster:
+                asks = [(f"n{i}", i) for i in (1, 2, 3, 4)] + [("n1", 5), ("n2", 6)]
+                answers = ask_all([(cluster[name], prompt_of(PROMPT, seed), OUTPUT) for name, seed in asks])
+                for (name, seed), answer in zip(asks, answers):
+                    self.assertEqual(answer, self.wanted[seed], f"{name}, seed {seed}")
+                self.assertGreater(sum(prompts(i, "asked") for i in cluster.alive()), 0)
+                self.check_end(cluster)
+
+    def test_a_lender_that_refuses(self):
+        with self.cluster(1) as cluster:
+            cluster.flags[cluster.flags.index("--cluster-prompts") + 1] = "never"
+            cluster.add("n2", "n3")
+            self.check(cluster["n1"], 1)
+            self.assertEqual(prompts(cluster["n1"], "asked"), GONE)
+            self.assertEqual(prompts(cluster["n1"], "computed"), 0)
+            self.assertEqual(prompts(cluster["n2"], "for_peers") + prompts(cluster["n3"], "for_peers"), 0)
+            self.check_end(cluster)
+
+    def test_a_lender_that_is_killed_meanwhile(self):
+        """The next one computes them, or else the owner. Peers are asked in turns, so one of two requests asks n2."""
+        killed = 0
+        with self.cluster(3) as cluster:
+            for seed in (1, 2):
+                cluster["n2"].stop_for_now()
+                answers = []
+                asked = [(cluster["n1"], prompt_of(PROMPT, seed), OUTPUT)]
+                thread = threading.Thread(target=lambda: answers.extend(ask_all(asked)))
+                thread.start()
+                thread.join(2)
+                if thread.is_alive():
+                    self.assertEqual(prompts(cluster["n1"], "computed"), GONE * (seed - 1), "it waits for n2")
+                    killed += 1
+                    cluster["n2"].kill()
+                else:
+                    cluster["n2"].go_on()
+                thread.join()
+                self.assertEqual(answers, [self.wanted[seed]])
+                if cluster["n2"].killed:
+                    cluster.add("n2")
+            self.assertGreater(killed, 0)
+            self.assertEqual(prompts(cluster["n1"], "asked"), 2 * GONE)
+            self.assertGreaterEqual(prompts(cluster["n1"], "computed"), GONE)
+            self.check_end(cluster)
+
+    def test_a_request_that_is_cancelled_meanwhile(self):
+        with self.cluster(2) as cluster:
+            n1, n2 = cluster["n1"], cluster["n2"]
+            n2.stop_for_now()
+            with self.assertRaises(socket.timeout):
+                n1.ask("POST", "/v1/completions", body(prompt_of(PROMPT, 1), OUTPUT), timeout=1)
+            self.assertEqual(prompts(n1, "asked"), GONE)
+            n1.wait_metric("num_requests_waiting", 0)
+            n2.go_on()
+            self.check(n1, 2)
+            self.assertEqual(prompts(n1, "computed"), GONE)
+            self.check_end(cluster)
+
+    def test_an_owner_that_is_killed_meanwhile(self):
+        with self.cluster(3) as cluster:
+            n1, n2 = cluster["n1"], cluster["n2"]
+            ask_all([(n1, prompt_of(PROMPT, 1), OUTPUT)])
+            threading.Thread(target=ask_all, args=([(n1, prompt_of(PROMPT, 2), OUTPUT)],)).start()
+            time.sleep(0.05)
+            n1.kill()
+            self.check(n2, 3)
+            self.check_end(cluster)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
