@@ -5,7 +5,7 @@
 //
 //   symbol  unit  what
 //   T       s     the believed time of the rows, here (CostModel::rows_seconds)
-//   S       s     that of streaming their K and V out
+//   S       s     that of streaming their K and V out, by the host tier's link (CostModel::transfer_seconds)
 //
 //   asks   if T is more than kSlackS, and others run or wait here, whom the rows would delay, or S > T
 //   waits  for 2 T + kGrace at most; what is not computed by then is computed here
