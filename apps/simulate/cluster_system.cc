@@ -79,7 +79,8 @@ Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& o, const S
   p.settle_limit = kSettlement;
   if (!o.settle_debts) p.settle_period = kNever;
   p.lend_to_creditors = o.lend_to_creditors;
-  if (engine.peer_prompts != PeerPromptUse::kNever) p.prompt_asked = kPromptAsked;
+  p.computes_prompts = engine.peer_prompts != PeerPromptUse::kNever;
+  if (p.computes_prompts) p.prompt_asked = kPromptAsked;
   KV_RETURN_IF_ERROR(cluster::check(p));
   return std::optional(std::move(out));
 }

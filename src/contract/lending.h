@@ -45,6 +45,12 @@ class LendableCells {
   virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
   virtual void hide_prefix(uint64_t) {}
 
+  // A block: its tokens, and the cells of its KV. 0 tokens: its blocks are not lent as they are.
+  struct BlockShape {
+    uint32_t tokens = 0;
+    uint32_t cells = 1;
+  };
+  virtual BlockShape block_shape() const { return {}; }
   // As take(), but frames with the KV of the chain's first blocks, as many as are here, block by block and in
   // a block group by group: the blocks are lent as they are. Nothing: some are in use, and may be had later.
   virtual std::optional<std::vector<Frame>> take_blocks(std::span<const PrefixHash>) {
@@ -77,16 +83,16 @@ struct PrefixAnswer {
 // The first rows of a prompt, which a peer is to compute: it lends the memory in which their K and V then
 // lie.
 struct PromptQuestion {
-  uint64_t id = 0;  // the engine's; never used twice
-  std::vector<Token> tokens;
-  std::string salt;               // of the request, for the blocks' hashes
-  std::vector<PrefixHash> chain;  // of the blocks of these tokens
-  uint32_t cells = 0;             // that these take
-  Nanos since = 0;                // when the request arrived
-  Nanos until = 0;                // an answer is of no use later
+  static constexpr uint32_t kMostTokens = 1u << 20;
+
+  uint64_t id = 0;            // the engine's; never used twice
+  std::vector<Token> tokens;  // of whole leaves of attention
+  uint32_t cells = 0;         // that their blocks take; so many can be borrowed until it is answered
+  Nanos since = 0;            // when the request arrived
+  Nanos until = 0;            // an answer is of no use later
 };
-// Borrowed cells with the chain's first blocks, block by block and in a block group by group. They are usable
-// from now on as granted ones are, and are returned, recalled and lost like these.
+// Borrowed cells with the first blocks of these tokens, block by block and in a block group by group. They
+// are usable from now on as granted ones are, and are returned, recalled and lost like these.
 struct PromptAnswer {
   uint64_t id = 0;
   std::vector<uint32_t> cells;  // none: no peer has computed any
@@ -95,7 +101,6 @@ struct PromptAnswer {
 struct PromptJob {
   uint64_t id = 0;
   std::vector<Token> tokens;
-  std::string salt;
 };
 
 // What the engine requests in a turn. Borrowed cells are numbered from 0. A number may be granted again after
@@ -125,7 +130,7 @@ struct LendingRequest {
   // Jobs of peers that have ended: their blocks are here, idle, or soon will be; or they are refused.
   struct Computed {
     uint64_t id = 0;
-    bool ok = false;
+    std::vector<PrefixHash> chain;  // of the blocks; none: it is refused
   };
   std::vector<Computed> prompts_computed;
 };

@@ -26,7 +26,6 @@ struct LiveRequest {
   SeqId id{};
   SamplingParams sampling;
   std::vector<Token> stop_tokens;
-  std::string cache_salt;
   std::shared_ptr<OutputSink> sink;
   std::shared_ptr<RequestTimeline> timeline;  // null: not recorded
   std::shared_ptr<const RequestLabel> label;  // null: it has none

@@ -62,6 +62,9 @@ class OwnCells final : public LendableCells {
   }
   void hide_prefix(uint64_t id) override { cache_.hide_prefix(TransferId{id}); }
 
+  BlockShape block_shape() const override {
+    return {cache_.geometry().block_tokens, cache_.geometry().groups()};
+  }
   std::optional<std::vector<Frame>> take_blocks(std::span<const PrefixHash> chain) override {
     std::vector<BlockHash> hashes;
     hashes.reserve(chain.size());
@@ -199,7 +202,8 @@ void PeerLending::give_back_empty(uint32_t cells) {
 // ---------------------------------------------------------------- after a plan
 
 void PeerLending::ask(const StepPlan& plan, bool steps_in_flight) {
-  const uint32_t reached = peers_.borrowed + peers_.recalled + peers_.asked;
+  const uint32_t kept = prompts_ ? prompts_->reserved() : 0;
+  const uint32_t reached = peers_.borrowed + peers_.recalled + peers_.asked + kept;
   const uint32_t room = peers_.most_borrowed - std::min(peers_.most_borrowed, reached);
   borrow_ = std::min(plan.borrow_cells, room);
   own_ = claim_own(plan, steps_in_flight);

@@ -1,8 +1,12 @@
 #include "engine/peer_prompts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <random>
 #include <utility>
 
+#include "cache/blocks/block_hash.h"
 #include "plan/kv_placement.h"
 
 namespace kvasir {
@@ -10,6 +14,15 @@ namespace {
 
 // While the costs are unknown.
 constexpr Nanos kWaitUnknown = 30 * kNanosPerSecond;
+
+// Nobody else has blocks under it, and nobody can guess it: what a peer says of a prompt finds no other
+// prompt's blocks, and what was computed for it is found by nobody here.
+std::string private_salt() {
+  std::random_device device;
+  std::string salt = "peer";
+  for (int i = 0; i < 4; ++i) salt += fmt::format(" {:08x}", device());
+  return salt;
+}
 
 }  // namespace
 
@@ -19,13 +32,15 @@ void PeerPrompts::arrived(SeqId id) {
   LiveRequest* const live = p_.requests.find(id);
   if (!live || live->state != LiveRequest::State::kWaiting || p_.view.peers.most_borrowed == 0) return;
   KvCache::PromptBlocks prompt = p_.cache.prompt_blocks(id);
-  const uint32_t blocks = blocks_to_go(*live, prompt);
+  uint32_t blocks = blocks_to_go(*live, prompt);
   if (blocks == 0 || prompt.cached > 0) return;
   const CacheGeometry& g = p_.options.cache.geometry;
+  if (!worth_asking(blocks, p_.view.costs.rows_seconds(blocks * g.block_tokens, 0))) return;
+  blocks = make_room(blocks);
+  if (blocks == 0) return;
   const uint32_t tokens = blocks * g.block_tokens;
   const double seconds = p_.view.costs.rows_seconds(tokens, 0);
-  if (!worth_asking(blocks, seconds)) return;
-  Asked asked{id, {}, p_.clock.now(), 0};
+  Asked asked{id, {}, blocks * g.groups(), p_.clock.now(), 0};
   asked.chain.assign(prompt.hashes.begin(), prompt.hashes.begin() + blocks);
   Nanos wait = p_.view.costs.known() ? from_seconds(2 * seconds) + kGrace : kWaitUnknown;
   if (p_.options.peer_prompts == PeerPromptUse::kAlways) wait = kLongestWait;
@@ -34,11 +49,10 @@ void PeerPrompts::arrived(SeqId id) {
   question.id = next_id_++;
   const std::span<const Token> known = p_.cache.tokens(id);
   question.tokens.assign(known.begin(), known.begin() + tokens);
-  question.salt = live->cache_salt;
-  for (const BlockHash& hash : asked.chain) question.chain.push_back(hash.words);
-  question.cells = blocks * g.groups();
+  question.cells = asked.cells;
   question.since = live->arrival;
   question.until = asked.until;
+  reserved_ += asked.cells;
   asked_.emplace(question.id, std::move(asked));
   to_ask_.push_back(std::move(question));
   p_.metrics.prompt_asked += tokens;
@@ -59,7 +73,27 @@ uint32_t PeerPrompts::blocks_to_go(const LiveRequest& live, const KvCache::Promp
   const KvPlacement where = KvPlacement::of(g.blocks_for(live.max_total_tokens), capacity);
   if (!where.streams) return 0;
   const auto full = static_cast<uint32_t>(prompt.hashes.size());
-  return std::min(where.away_blocks, full) / g.blocks_per_leaf() * g.blocks_per_leaf();
+  const uint32_t most = PromptQuestion::kMostTokens / g.block_tokens;
+  return std::min({where.away_blocks, full, most}) / g.blocks_per_leaf() * g.blocks_per_leaf();
+}
+
+uint32_t PeerPrompts::make_room(uint32_t blocks) {
+  const CacheGeometry& g = p_.options.cache.geometry;
+  const PeersView& peers = p_.view.peers;
+  const uint32_t taken =
+      p_.cache.borrowed_cells() + p_.cache.closed_borrowed_cells() + peers.asked + reserved_;
+  uint32_t room = peers.most_borrowed - std::min(peers.most_borrowed, taken);
+  if (room < blocks * g.groups()) {
+    // They go back before the question is asked.
+    const auto close = [&](const std::vector<uint32_t>& cells) {
+      p_.cache.close_borrowed(cells);
+      room += static_cast<uint32_t>(cells.size());
+    };
+    close(p_.cache.empty_borrowed(blocks * g.groups() - room));
+    if (room < blocks * g.groups()) close(p_.cache.longest_idle_borrowed(blocks * g.groups() - room));
+  }
+  const uint32_t leaf = g.blocks_per_leaf();
+  return std::min(blocks, room / g.groups()) / leaf * leaf;
 }
 
 bool PeerPrompts::worth_asking(uint32_t blocks, double seconds) const {
@@ -72,6 +106,7 @@ bool PeerPrompts::worth_asking(uint32_t blocks, double seconds) const {
 }
 
 void PeerPrompts::release(const Asked& asked) {
+  reserved_ -= asked.cells;
   p_.metrics.prompt_waited_s = p_.metrics.prompt_waited_s + to_seconds(p_.clock.now() - asked.began);
   // It may have been cancelled.
   LiveRequest* const live = p_.requests.find(asked.seq);
@@ -109,19 +144,25 @@ void PeerPrompts::begin(const PromptJob& job) {
   const bool known = std::all_of(job.tokens.begin(), job.tokens.end(),
                                  [&](Token t) { return t >= 0 && t < p_.options.vocab_size; });
   if (!fits || !known || !p_.view.waiting.empty() || !p_.options.cache.prefix_caching) {
-    computed_.push_back({job.id, false});
+    computed_.push_back({job.id, {}});
     return;
   }
   GenerationRequest request;
   request.prompt = job.tokens;
   request.max_tokens = 1;
-  request.cache_salt = job.salt;
+  request.cache_salt = private_salt();
+  std::vector<PrefixHash> chain;
+  BlockHash last = root_hash(p_.options.cache.numerics_id, request.cache_salt);
+  for (uint32_t at = 0; at + g.block_tokens <= tokens; at += g.block_tokens) {
+    last = block_hash(last, std::span(request.prompt).subspan(at, g.block_tokens));
+    chain.push_back(last.words);
+  }
   auto sink = std::make_shared<Ended>();
   const Result<RequestId> id = p_.inbox.submit(std::move(request), sink);
   if (id.ok()) {
-    jobs_[job.id] = {*id, std::move(sink), tokens};
+    jobs_[job.id] = {*id, std::move(sink), std::move(chain)};
   } else {
-    computed_.push_back({job.id, false});
+    computed_.push_back({job.id, {}});
   }
 }
 
@@ -134,8 +175,9 @@ void PeerPrompts::add_to(LendingRequest& request) {
     const std::optional<FinishReason> finish = it->second.sink->finish;
     if (finish) {
       const bool ok = finish == FinishReason::kLength || finish == FinishReason::kStop;
-      if (ok) p_.metrics.prompt_for_peers += it->second.tokens;
-      computed_.push_back({it->first, ok});
+      if (!ok) it->second.chain.clear();
+      p_.metrics.prompt_for_peers += it->second.chain.size() * p_.options.cache.geometry.block_tokens;
+      computed_.push_back({it->first, std::move(it->second.chain)});
     }
     it = finish ? jobs_.erase(it) : std::next(it);
   }
@@ -149,8 +191,8 @@ void PeerPrompts::take_in(const LendingEvents& events) {
     if (it == asked_.end()) continue;  // they are empty cells
     const size_t blocks = answer.cells.size() / p_.options.cache.geometry.groups();
     const std::span<const BlockHash> chain(it->second.chain.data(), blocks);
-    p_.cache.add_cached(chain, answer.cells);
-    p_.metrics.prompt_computed += blocks * p_.options.cache.geometry.block_tokens;
+    const uint32_t added = p_.cache.add_cached(chain, answer.cells);
+    p_.metrics.prompt_computed += uint64_t{added} * p_.options.cache.geometry.block_tokens;
     release(it->second);
     asked_.erase(it);
   }

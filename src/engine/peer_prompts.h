@@ -61,8 +61,10 @@ class PeerPrompts {
   void update();
 
   bool holds() const { return !asked_.empty(); }
+  // Cells that may be borrowed and are kept for answers.
+  uint32_t reserved() const { return reserved_; }
   // Whether it computes rows for a peer, or has to say in a turn that it has.
-  bool computes() const { return !jobs_.empty(); }
+  bool computes() const { return !jobs_.empty() || !computed_.empty(); }
   // When update() is due even if nothing happens; INT64_MAX: never.
   Nanos next_deadline() const;
 
@@ -70,6 +72,7 @@ class PeerPrompts {
   struct Asked {
     SeqId seq{};
     std::vector<BlockHash> chain;
+    uint32_t cells = 0;
     Nanos began = 0;
     Nanos until = 0;
   };
@@ -83,17 +86,21 @@ class PeerPrompts {
   struct Job {
     RequestId request{};
     std::shared_ptr<Ended> sink;
-    uint64_t tokens = 0;
+    std::vector<PrefixHash> chain;
   };
 
   // The first blocks of its prompt that have to go to peers, in whole leaves.
   uint32_t blocks_to_go(const LiveRequest& live, const KvCache::PromptBlocks& prompt) const;
   bool worth_asking(uint32_t blocks, double seconds) const;
+  // Of so many blocks those for which cells can be borrowed, in whole leaves, if those that no sequence needs
+  // go back.
+  uint32_t make_room(uint32_t blocks);
   void release(const Asked& asked);
   void begin(const PromptJob& job);
 
   const Parts p_;
   std::map<uint64_t, Asked> asked_;  // by question
+  uint32_t reserved_ = 0;            // their cells
   uint64_t next_id_ = 1;
   std::vector<PromptQuestion> to_ask_;
   std::vector<uint64_t> done_;

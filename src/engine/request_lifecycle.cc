@@ -45,8 +45,7 @@ void RequestLifecycle::admit(Arrival& arrival) {
   live->pooled = PooledRows(request.pooling);
   // A position that is cached has no logits and no hidden row.
   const bool adopts = live->sampling.prompt_logprobs < 0 && request.pooling != Pooling::kMean;
-  live->cache_salt = std::move(request.cache_salt);
-  p_.cache.add_sequence(arrival.seq, std::move(request.prompt), live->cache_salt, adopts);
+  p_.cache.add_sequence(arrival.seq, std::move(request.prompt), request.cache_salt, adopts);
   LiveRequest* added = nullptr;
   try {
     added = &p_.requests.add(std::move(live));

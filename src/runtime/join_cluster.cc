@@ -179,6 +179,7 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
     options.broker.protocol.lend_cap = model->lend_cap_cells;
     options.broker.protocol.device = true;
     options.broker.protocol.prompt_asked = model->computes_prompts ? kPromptAsked : 0;
+    options.broker.protocol.computes_prompts = model->computes_prompts && flags.lend_compute > 0;
     options.broker.borrowable_cells = model->borrowable_cells;
     options.broker.prefix_cells = model->prefix_cells;
     options.memory = model->memory;

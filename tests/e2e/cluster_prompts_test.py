@@ -1,19 +1,19 @@
 """Rows of a prompt that a peer computes, and then lends where they lie: the answer has the bits of one large instance."""
 
 import pathlib
-import socket
 import tempfile
 import threading
 import time
 import unittest
 
-from cluster import Cluster, alone, ask, ask_all, body, make_model, need_etcd, prompt_of
+from cluster import Cluster, alone, ask, ask_all, make_model, need_etcd, prompt_of
 
 BLOCKS = ("--block-size", "16")
 MEMORY = "1MiB"  # 1024 tokens of this model
 # Of 98 blocks 64 fit, beside two that are being written: 36 have to go, which are 3 leaves of 16 blocks.
 PROMPT, OUTPUT, GONE = 1536, 32, 768
 FLAGS = ("--cluster-lend-size", MEMORY, "--cluster-fetch", "never", "--cluster-ttl", "30")
+SLOW = ("--max-num-batched-tokens", "4", "--max-num-seqs", "4")
 
 
 def setUpModule():
@@ -80,6 +80,8 @@ class Prompts(unittest.TestCase):
                 for (name, seed), answer in zip(asks, answers):
                     self.assertEqual(answer, self.wanted[seed], f"{name}, seed {seed}")
                 self.assertGreater(sum(prompts(i, "asked") for i in cluster.alive()), 0)
+                if use == "always":
+                    self.assertGreater(sum(prompts(i, "computed") for i in cluster.alive()), 0)
                 self.check_end(cluster)
 
     def test_a_lender_that_refuses(self):
@@ -92,53 +94,96 @@ class Prompts(unittest.TestCase):
             self.assertEqual(prompts(cluster["n2"], "for_peers") + prompts(cluster["n3"], "for_peers"), 0)
             self.check_end(cluster)
 
+    def test_a_lender_that_spends_no_time_on_peers(self):
+        with self.cluster(1) as cluster:
+            cluster.flags += ["--cluster-lend-compute", "0"]
+            cluster.add("n2")
+            self.check(cluster["n1"], 1)
+            self.assertEqual(prompts(cluster["n1"], "asked"), GONE)
+            self.assertEqual(prompts(cluster["n2"], "for_peers"), 0)
+            self.check_end(cluster)
+
+    def test_one_prompt_after_the_other(self):
+        """What earlier prompts have left at the peer makes room for the next: a part of each is computed there."""
+        with self.cluster(2, "always", "--cluster-borrow-size", MEMORY) as cluster:
+            n1, computed = cluster["n1"], 0
+            for seed in self.wanted:
+                self.check(n1, seed)
+                self.assertGreater(prompts(n1, "computed"), computed, f"seed {seed}")
+                computed = prompts(n1, "computed")
+            self.check_end(cluster)
+
+    # ---- while a peer computes: its rows take 192 steps
+
+    def slow(self, *lenders):
+        cluster = self.cluster(1)
+        try:
+            cluster.flags[cluster.flags.index("--scheduling-policy") + 1] = "sarathi"
+            cluster.flags += SLOW
+            cluster.add(*lenders)
+        except BaseException:
+            cluster.close()
+            raise
+        return cluster
+
+    def busy(self, cluster):
+        return next((i for i in cluster.alive() if i.name != "n1" and i.metric("num_requests_running") == 1), None)
+
+    def begin(self, cluster, seed, **how):
+        """Asks n1. The peer that computes rows for it, stopped; the request's thread; and its answer, when it comes."""
+        answers = []
+
+        def run():
+            try:
+                answers.append(ask(cluster["n1"], prompt_of(PROMPT, seed), OUTPUT, **how))
+            except Exception as error:  # for the assertions that follow
+                answers.append(type(error))  # the error itself would keep the connection open
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        end = time.monotonic() + 30
+        while (lender := self.busy(cluster)) is None:
+            self.assertLess(time.monotonic(), end, "no peer computes anything")
+        lender.stop_for_now()
+        self.assertEqual(prompts(cluster["n1"], "computed"), 0, "it waits for them")
+        return lender, thread, answers
+
+    def check_idle(self, instance):
+        instance.wait_metric("num_requests_running", 0)
+        self.assertEqual(prompts(instance, "for_peers"), 0)
+        self.assertEqual(instance.metric("peer_cells", state="lent"), 0)
+
     def test_a_lender_that_is_killed_meanwhile(self):
-        """The next one computes them, or else the owner. Peers are asked in turns, so one of two requests asks n2."""
-        killed = 0
-        with self.cluster(3) as cluster:
-            for seed in (1, 2):
-                cluster["n2"].stop_for_now()
-                answers = []
-                asked = [(cluster["n1"], prompt_of(PROMPT, seed), OUTPUT)]
-                thread = threading.Thread(target=lambda: answers.extend(ask_all(asked)))
-                thread.start()
-                thread.join(2)
-                if thread.is_alive():
-                    self.assertEqual(prompts(cluster["n1"], "computed"), GONE * (seed - 1), "it waits for n2")
-                    killed += 1
-                    cluster["n2"].kill()
-                else:
-                    cluster["n2"].go_on()
-                thread.join()
-                self.assertEqual(answers, [self.wanted[seed]])
-                if cluster["n2"].killed:
-                    cluster.add("n2")
-            self.assertGreater(killed, 0)
-            self.assertEqual(prompts(cluster["n1"], "asked"), 2 * GONE)
-            self.assertGreaterEqual(prompts(cluster["n1"], "computed"), GONE)
+        """The next one computes them."""
+        with self.slow("n2", "n3") as cluster:
+            lender, thread, answers = self.begin(cluster, 1)
+            lender.kill()
+            thread.join()
+            self.assertEqual(answers, [self.wanted[1]])
+            self.assertEqual(prompts(cluster["n1"], "asked"), GONE)
+            self.assertEqual(prompts(cluster["n1"], "computed"), GONE)
             self.check_end(cluster)
 
     def test_a_request_that_is_cancelled_meanwhile(self):
-        with self.cluster(2) as cluster:
-            n1, n2 = cluster["n1"], cluster["n2"]
-            n2.stop_for_now()
-            with self.assertRaises(socket.timeout):
-                n1.ask("POST", "/v1/completions", body(prompt_of(PROMPT, 1), OUTPUT), timeout=1)
-            self.assertEqual(prompts(n1, "asked"), GONE)
+        with self.slow("n2") as cluster:
+            n1 = cluster["n1"]
+            lender, thread, answers = self.begin(cluster, 1, timeout=3)
+            thread.join()
+            self.assertEqual(answers, [TimeoutError])
             n1.wait_metric("num_requests_waiting", 0)
-            n2.go_on()
+            lender.go_on()
+            self.check_idle(lender)
             self.check(n1, 2)
             self.assertEqual(prompts(n1, "computed"), GONE)
             self.check_end(cluster)
 
     def test_an_owner_that_is_killed_meanwhile(self):
-        with self.cluster(3) as cluster:
-            n1, n2 = cluster["n1"], cluster["n2"]
-            ask_all([(n1, prompt_of(PROMPT, 1), OUTPUT)])
-            threading.Thread(target=ask_all, args=([(n1, prompt_of(PROMPT, 2), OUTPUT)],)).start()
-            time.sleep(0.05)
-            n1.kill()
-            self.check(n2, 3)
+        with self.slow("n2", "n3") as cluster:
+            lender, thread, _ = self.begin(cluster, 1)
+            cluster["n1"].kill()
+            thread.join()
+            lender.go_on()
+            self.check_idle(lender)
             self.check_end(cluster)
 
 

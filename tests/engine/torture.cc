@@ -228,15 +228,7 @@ TortureOutcome torture(const TortureConfig& config) {
                       borrowed);
   lending.have_prefixes(
       {{device, host, {}}, shown, options.cache.geometry.kv_cell_bytes(), options.cache.geometry.groups()});
-  lending.compute_prompts({options.cache.geometry, {device, host, {}}, [&](std::span<const Token> tokens) {
-                             std::vector<PrefixHash> chain;
-                             BlockHash last = root_hash(options.cache.numerics_id, "");
-                             for (; !tokens.empty(); tokens = tokens.subspan(config.block_tokens)) {
-                               last = block_hash(last, tokens.first(config.block_tokens));
-                               chain.push_back(last.words);
-                             }
-                             return chain;
-                           }});
+  lending.compute_prompts({options.cache.geometry, {device, host, {}}});
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
   executor.set_peers(borrowed, config.lost_answers, config.seed + 4,
                      [&](uint64_t at) { return lending.lost_at(at); });

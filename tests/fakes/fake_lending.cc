@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/leaf_tokens.h"
 #include "fakes/shadow_model.h"
 
 namespace kvasir::test {
@@ -165,9 +166,9 @@ void FakeLending::compute(const LendingRequest& request, LendableCells& own, Len
     events.prompts_found.push_back(compute(prompt_questions_.begin()->second));
     prompt_questions_.erase(prompt_questions_.begin());
   }
-  for (const auto& [id, ok] : request.prompts_computed) {
-    if (ok && jobs_.contains(id)) {
-      jobs_[id].computed = true;
+  for (const auto& [id, chain] : request.prompts_computed) {
+    if (!chain.empty() && jobs_.contains(id)) {
+      jobs_[id].chain = chain;
     } else {
       jobs_.erase(id);
     }
@@ -185,7 +186,7 @@ void FakeLending::compute(const LendingRequest& request, LendableCells& own, Len
 PromptAnswer FakeLending::compute(const PromptQuestion& question) {
   const CacheGeometry& g = prompts_.geometry;
   PromptAnswer answer{question.id, {}};
-  const auto leaves = static_cast<int64_t>(question.chain.size() / g.blocks_per_leaf());
+  const auto leaves = static_cast<int64_t>(question.tokens.size() / kLeafTokens);
   const auto blocks = static_cast<size_t>(random_.between(0, leaves)) * g.blocks_per_leaf();
   const std::vector<uint32_t> free = some(State::kFree, 1);
   if (ending_ || blocks * g.groups() > free.size()) return answer;
@@ -201,21 +202,20 @@ PromptAnswer FakeLending::compute(const PromptQuestion& question) {
 }
 
 void FakeLending::ask_to_compute(LendingEvents& events) {
-  PromptJob job{++last_job_, {}, ""};
+  PromptJob job{++last_job_, {}};
   const auto blocks = static_cast<uint32_t>(random_.between(1, 6));
   for (uint32_t i = 0; i < blocks * prompts_.geometry.block_tokens; ++i) {
     job.tokens.push_back(static_cast<Token>(random_.below(kShadowVocab)));
   }
-  jobs_[job.id] = {job.tokens, false};
+  jobs_[job.id] = {job.tokens, {}};
   events.prompts_to_compute.push_back(std::move(job));
 }
 
 void FakeLending::take_computed(LendableCells& own) {
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const auto job = it++;
-    if (!job->second.computed) continue;
-    std::optional<std::vector<LendableCells::Frame>> frames =
-        own.take_blocks(prompts_.chain_of(job->second.tokens));
+    if (job->second.chain.empty()) continue;
+    std::optional<std::vector<LendableCells::Frame>> frames = own.take_blocks(job->second.chain);
     if (!frames) continue;
     const CacheGeometry& g = prompts_.geometry;
     const std::vector<std::byte> bytes = kv_of(job->second.tokens, g);

@@ -40,7 +40,6 @@ class FakeLending final : public Lending {
   struct PromptMemory {
     CacheGeometry geometry;
     std::array<std::span<std::byte>, kTiers> tiers;
-    std::function<std::vector<PrefixHash>(std::span<const Token>)> chain_of;
   };
   // For that: the engine's memory by tier, and the cells that are shown to it, of which the numbers follow
   // Options::cells.
@@ -58,7 +57,7 @@ class FakeLending final : public Lending {
   void set_wake(std::function<void()>) override {}
   void have_prefixes(const PrefixMemory& memory) { prefixes_ = memory; }
 
-  void compute_prompts(PromptMemory memory) { prompts_ = std::move(memory); }
+  void compute_prompts(const PromptMemory& memory) { prompts_ = memory; }
 
   // From now on nothing is recalled, lost or borrowed, and what was asked for is refused.
   void end() { ending_ = true; }
@@ -114,7 +113,7 @@ class FakeLending final : public Lending {
   std::map<uint64_t, PromptQuestion> prompt_questions_;  // not answered
   struct Job {
     std::vector<Token> tokens;
-    bool computed = false;
+    std::vector<PrefixHash> chain;  // once it is computed
   };
   std::map<uint64_t, Job> jobs_;
   uint64_t last_job_ = 0;

@@ -43,6 +43,20 @@ void KvCache::lose_borrowed(std::span<const uint32_t> cells) {
   close_borrowed(cells);
 }
 
+std::vector<uint32_t> KvCache::longest_idle_borrowed(uint32_t cells) const {
+  std::vector<uint32_t> found;
+  for (const BlockId id : map_.idle(Tier::kHost)) {
+    if (found.size() >= cells) break;
+    const BlockMap::Copies& host = map_.block(id).at(kHostKv);
+    host.idle.for_each([&](uint32_t g) {
+      const uint64_t at = host.by_group[g].at;
+      if (borrowed_.contains(kHostKv, at) && !borrowed_.contains_closed(kHostKv, at))
+        found.push_back(borrowed_.cell_at(at));
+    });
+  }
+  return found;
+}
+
 std::vector<PeersView::Recalled> KvCache::in_closed_borrowed() const {
   std::vector<PeersView::Recalled> runs;
   if (borrowed_.closed() == 0) return runs;

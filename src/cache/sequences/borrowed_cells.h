@@ -44,6 +44,10 @@ class BorrowedCells {
   uint64_t address(uint32_t cell) const {
     return options_.borrowed_begin() + cell * options_.geometry.kv_cell_bytes();
   }
+  // The cell at such an offset.
+  uint32_t cell_at(uint64_t address) const {
+    return static_cast<uint32_t>((address - options_.borrowed_begin()) / options_.geometry.kv_cell_bytes());
+  }
 
  private:
   uint32_t slab_of(uint32_t cell) const { return options_.own_host_cells() + cell; }

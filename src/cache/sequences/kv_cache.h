@@ -216,6 +216,8 @@ class KvCache {
   uint32_t closed_borrowed_cells() const { return borrowed_.closed(); }
   std::vector<uint32_t> empty_borrowed(uint32_t most) const { return borrowed_.empty(most); }
   std::vector<uint32_t> idle_borrowed() const { return borrowed_.idle(); }
+  // So many of these, or somewhat more: those of whole blocks, the longest idle first.
+  std::vector<uint32_t> longest_idle_borrowed(uint32_t cells) const;
   void add_borrowed(std::span<const uint32_t> cells) { borrowed_.add(cells); }
   // Closes borrowed cells (BorrowedCells::close()), and breaks promises for which there is no longer room.
   void close_borrowed(std::span<const uint32_t> cells);

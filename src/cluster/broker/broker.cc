@@ -29,9 +29,9 @@ LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
     lender.keep_for_own(request.own.cells, request.own.since);
     if (request.recall > 0) control.recall(request.recall, now, request.own.since);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
+    ask_for_prompts(request, now);
     want(request, now);
     ask_for_prefixes(request, now);
-    ask_for_prompts(request, now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
     tell_of_prefixes();
@@ -88,7 +88,8 @@ void Broker::end_life() {
   for (const auto& [question, shown] : prefixes_) {
     if (!shown) events_.prefixes_found.push_back({question, {}, {}});
   }
-  for (const uint64_t question : std::exchange(prompts_, {})) events_.prompts_found.push_back({question, {}});
+  for (const auto& [question, cells] : std::exchange(prompts_, {}))
+    events_.prompts_found.push_back({question, {}});
 }
 
 void Broker::handle(const PeerMessage& message, Nanos now) {
@@ -130,7 +131,7 @@ void Broker::want(const LendingRequest& request, Nanos now) {
   const auto granted = static_cast<uint32_t>(events_.granted.size());
   const uint32_t lacks = request.missing.cells - std::min(request.missing.cells, granted);
   Want want;
-  want.most = leaving_ ? 0 : std::min(std::max(lacks, asked_), cells_.free());
+  want.most = leaving_ ? 0 : std::min(std::max(lacks, asked_), cells_.free() - kept_for_prompts());
   want.least = request.least - std::min(request.least, granted);
   want.since = lacks > 0 ? request.missing.since : asked_since_;
   want.hold = request.hold;
@@ -189,15 +190,25 @@ void Broker::ask_for_prompts(const LendingRequest& request, Nanos now) {
     if (prompts_.erase(question) > 0) life_->control.prompts().forget(question);
   }
   for (const PromptQuestion& question : request.prompts_wanted) {
-    if (life_ && !leaving_) {
-      prompts_.insert(question.id);
+    // What has been asked for may come before the answer.
+    const uint64_t expected = life_ ? std::max(asked_, life_->control.rmanager().borrower().expected()) : 0;
+    const bool room = expected + kept_for_prompts() + question.cells <= cells_.free();
+    if (life_ && !leaving_ && room) {
+      prompts_[question.id] = question.cells;
       life_->control.prompts().ask(question, now);
     } else {
       events_.prompts_found.push_back({question.id, {}});
     }
   }
   if (!life_) return;
-  for (const auto& [job, ok] : request.prompts_computed) life_->control.prompts().computed(job, ok, now);
+  for (const auto& [job, chain] : request.prompts_computed)
+    life_->control.prompts().computed(job, chain, now);
+}
+
+uint32_t Broker::kept_for_prompts() const {
+  uint32_t cells = 0;
+  for (const auto& [question, of_it] : prompts_) cells += of_it;
+  return std::min(cells, cells_.free());
 }
 
 void Broker::tell_of_prompts() {
@@ -213,17 +224,20 @@ void Broker::tell_of_prompts() {
 
 void Broker::heed(const BorrowEvent& event, Nanos now) {
   switch (event.kind) {
-    case BorrowEvent::Kind::kGranted:
+    case BorrowEvent::Kind::kGranted: {
       if (const auto question = life_->control.prompts().take_question(event.contract)) {
         return take_computed(*question, event, now);
       }
-      for (const BorrowedCells::Run& run : cells_.grant(event.contract, event.blocks)) {
+      const uint32_t taken = std::min(event.blocks, cells_.free() - kept_for_prompts());
+      give_back_from(event, taken, now);
+      for (const BorrowedCells::Run& run : cells_.grant(event.contract, taken)) {
         places_.map(event.contract, run.first_slot, run.first, run.count);
         for (uint32_t i = 0; i < run.count; ++i) events_.granted.push_back(run.first + i);
       }
-      asked_ -= std::min(asked_, event.blocks);
+      asked_ -= std::min(asked_, taken);
       refuse_at_ = asked_ > 0 ? now + options_.protocol.heartbeat : INT64_MAX;
       return;
+    }
     case BorrowEvent::Kind::kRecalled:
     case BorrowEvent::Kind::kVacate:
       return recall(event);
@@ -236,14 +250,20 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
   }
 }
 
+void Broker::give_back_from(const BorrowEvent& event, uint32_t first, Nanos now) {
+  if (first == event.blocks) return;
+  std::vector<uint32_t> slots(event.blocks - first);
+  std::iota(slots.begin(), slots.end(), first);
+  life_->control.give_back(event.contract, slots, now);
+}
+
 // The cells of a prompt that a peer has computed, if there is still use and room for them.
 void Broker::take_computed(uint64_t question, const BorrowEvent& event, Nanos now) {
   const bool wanted = prompts_.erase(question) > 0;
   PromptAnswer answer{question, {}};
-  if (!wanted || event.blocks > cells_.free()) {
-    std::vector<uint32_t> slots(event.blocks);
-    std::iota(slots.begin(), slots.end(), 0);
-    life_->control.give_back(event.contract, slots, now);
+  const uint32_t expected = life_->control.rmanager().borrower().expected() + kept_for_prompts();
+  if (!wanted || event.blocks + expected > cells_.free()) {
+    give_back_from(event, 0, now);
   } else {
     for (const BorrowedCells::Run& run : cells_.grant(event.contract, event.blocks)) {
       places_.map(event.contract, run.first_slot, run.first, run.count);

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -93,7 +92,11 @@ class Broker {
   void ask_for_prompts(const LendingRequest& request, Nanos now);
   void tell_of_prompts();
   void heed(const BorrowEvent& event, Nanos now);
+  // Gives back the slots of a new contract from `first` on.
+  void give_back_from(const BorrowEvent& event, uint32_t first, Nanos now);
   void take_computed(uint64_t question, const BorrowEvent& event, Nanos now);
+  // Numbers of cells that are free and kept for the answers of questions.
+  uint32_t kept_for_prompts() const;
   void recall(const BorrowEvent& event);
 
   const BrokerOptions options_;
@@ -103,7 +106,7 @@ class Broker {
   BorrowedCells cells_;
   BorrowedCells prefix_cells_;
   std::map<uint64_t, std::optional<ContractRef>> prefixes_;  // by question, until it is done: what is shown
-  std::set<uint64_t> prompts_;                               // questions that are not answered
+  std::map<uint64_t, uint32_t> prompts_;  // questions that are not answered: the cells they may bring
   std::unique_ptr<Life> life_;
   // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the
   // engine is told that they are refused, so that it can do without; if it asks again, or still lacks them,

@@ -10,6 +10,7 @@ void LentFrames::begin_turn(LendableCells& own) {
   own_ = &own;
   return_all();
   total_ = own.total_cells();
+  shape_ = own.block_shape();
 }
 
 void LentFrames::end_turn() {

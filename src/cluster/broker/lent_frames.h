@@ -26,6 +26,7 @@ class LentFrames final : public LendableMemory {
   uint32_t free_blocks() const override { return free_; }
   uint32_t total_blocks() const override { return total_; }
   std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override;
+  LendableCells::BlockShape block_shape() const override { return shape_; }
   std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override;
 
   // Adds the frames of blocks. Any thread. REQUIRES: take() gave the blocks, and they have not come back
@@ -50,6 +51,7 @@ class LentFrames final : public LendableMemory {
   uint32_t lent_ = 0;
   uint32_t free_ = 0;  // as of the last turn
   uint32_t total_ = 0;
+  LendableCells::BlockShape shape_;
 };
 
 }  // namespace kvasir::cluster

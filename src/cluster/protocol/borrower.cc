@@ -98,6 +98,16 @@ void Borrower::answered(uint64_t ask, uint32_t granted, Nanos now) {
   end_round_if_answered(now);
 }
 
+uint32_t Borrower::expected() const {
+  if (!round_) return 0;
+  uint32_t blocks = 0;
+  for (const auto& [ask, asked] : round_->open) blocks += asked.blocks;
+  for (const ContractRef& ref : round_->granted) {
+    if (const HeldContract* contract = held(ref)) blocks += static_cast<uint32_t>(contract->held.size());
+  }
+  return blocks;
+}
+
 void Borrower::end_round_if_answered(Nanos now) {
   if (round_ && round_->open.empty()) end_round(now);
 }

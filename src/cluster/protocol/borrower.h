@@ -106,6 +106,8 @@ class Borrower {
 
   std::vector<BorrowEvent> take_events() { return std::exchange(events_, {}); }
   bool asking() const { return round_.has_value(); }
+  // The most blocks that may still be announced of what creditors have been asked for.
+  uint32_t expected() const;
   // By creditor and id.
   const std::map<PeerId, std::map<uint64_t, HeldContract>, ByPeer>& contracts() const { return contracts_; }
   std::map<PeerId, uint32_t, ByPeer> by_creditor() const;

@@ -83,6 +83,13 @@ void Lender::grant(const PeerId& from, const wire::Ask& message, std::vector<uin
   (void)post_.send(from, answer);
 }
 
+uint64_t Lender::lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
+                      Nanos now) {
+  KV_CHECK(lending_ && !blocks.empty() && blocks.size() <= under_cap(), "{} blocks, {} under the cap",
+           blocks.size(), under_cap());
+  return make_contract(debtor, 0, std::move(blocks), since, since_there, now).id;
+}
+
 const Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vector<uint32_t> blocks,
                                       Nanos since, int64_t since_there, Nanos now) {
   if (contracts_.empty()) next_statement_ = now + settings_.statement;

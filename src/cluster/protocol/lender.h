@@ -45,6 +45,8 @@ class LendableMemory {
     uint32_t blocks = 0;
   };
   virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
+  // What blocks of a chain are, of which the cells are blocks of this memory.
+  virtual LendableCells::BlockShape block_shape() const { return {}; }
   // As take(), but the cells of as many of the chain's first blocks as are here, with their bytes. Nothing:
   // it cannot be said now.
   virtual std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash>) {
@@ -89,11 +91,9 @@ class Lender {
   // none.
   void handle(const wire::Standing& message, Nanos mine, Nanos now);
   // Makes a loan for which there was no Ask. Returns its number. REQUIRES: there are blocks, and no more than
-  // room()
+  // room() was before they were taken
   uint64_t lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
-                Nanos now) {
-    return make_contract(debtor, 0, std::move(blocks), since, since_there, now).id;
-  }
+                Nanos now);
   // Blocks that memory gave and that are lent to none.
   void return_blocks(std::span<const uint32_t> blocks) { hand_back(blocks); }
   // Its blocks come back at once, except those that are pinned.

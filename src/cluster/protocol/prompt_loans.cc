@@ -34,12 +34,6 @@ bool PromptLoans::ask_next(Asked& asked, Nanos now) {
     wire::ComputePrompt& compute = *message.mutable_compute_prompt();
     compute.set_question(question.id);
     for (const Token token : question.tokens) compute.add_tokens(static_cast<uint32_t>(token));
-    compute.set_salt(question.salt);
-    for (const PrefixHash& hash : question.chain) {
-      compute.add_hashes(hash[0]);
-      compute.add_hashes(hash[1]);
-    }
-    compute.set_cells(question.cells);
     compute.set_since_ns(question.since);
     compute.set_now_ns(now);
     compute.set_within_ns(question.until - now);
@@ -85,54 +79,46 @@ Status PromptLoans::handle(const PeerId& from, const wire::PromptComputed& messa
   }
   Asked& asked = it->second;
   const PromptQuestion& question = asked.question;
-  const auto per_block = question.cells / static_cast<uint32_t>(question.chain.size());
-  const bool fits = message.cells() <= question.cells && message.cells() % per_block == 0 &&
+  const auto cells = std::max<size_t>(1, leaf_blocks() * memory_.block_shape().cells);
+  const bool fits = message.cells() <= question.cells && message.cells() % cells == 0 &&
                     (message.contract() & kShowsPrefix) == 0;
-  if (message.cells() > 0 && fits && borrower.take(loan, message.cells(), now)) {
+  // It has borrowed of us since it was asked.
+  const bool debtor = !settings_.lend_to_creditors && rmanager_.lender().by_debtor().contains(from);
+  if (message.cells() > 0 && fits && !debtor && borrower.take(loan, message.cells(), now)) {
     taken_.emplace_back(loan, question.id);
     asked_.erase(it);
     return {};
   }
   if (message.cells() > 0) borrower.decline(loan);
+  const uint32_t asked_for = question.cells;
   if (!ask_next(asked, now)) refuse(message.question());
   if (fits) return {};
-  return error(ErrorCode::kCorrupt, "it lends {} cells of a prompt that has {}, {} to a block",
-               message.cells(), question.cells, per_block);
+  return error(ErrorCode::kCorrupt, "it lends {} cells of a prompt that has {}, {} to a leaf",
+               message.cells(), asked_for, cells);
 }
 
 // ---------------------------------------------------------------- the one that computes
 
 Status PromptLoans::handle(const PeerId& from, const wire::ComputePrompt& message, Nanos now) {
+  const LendableCells::BlockShape shape = memory_.block_shape();
   const auto tokens = static_cast<size_t>(message.tokens_size());
-  const auto blocks = static_cast<size_t>(message.hashes_size()) / 2;
-  const bool whole = message.hashes_size() % 2 == 0 && blocks > 0 && tokens <= kMostTokens &&
-                     tokens % blocks == 0 && kLeafTokens % (tokens / blocks) == 0 &&
-                     message.cells() % blocks == 0 && message.cells() >= blocks;
-  if (tokens == 0 || !whole) {
-    return error(ErrorCode::kCorrupt, "a prompt of {} tokens and {} cells has {} hashes", tokens,
-                 message.cells(), message.hashes_size());
-  }
+  const bool whole = tokens > 0 && tokens <= PromptQuestion::kMostTokens && tokens % kLeafTokens == 0;
   Job job;
   job.from = from;
   job.question = message.question();
   job.since = now - age_of(message.since_ns(), message.now_ns());
   job.since_there = message.since_ns();
   job.until = now + within_range(std::max<int64_t>(0, message.within_ns()));
-  job.cells_per_block = message.cells() / static_cast<uint32_t>(blocks);
-  job.leaf_blocks = static_cast<uint32_t>(kLeafTokens / (tokens / blocks));
-  for (int i = 0; i < message.hashes_size(); i += 2) {
-    job.chain.push_back({message.hashes(i), message.hashes(i + 1)});
-  }
+  if (whole && shape.tokens > 0) job.blocks = tokens / shape.tokens;
   const size_t some = may_lend(job);
-  const bool creditor = !settings_.lend_to_creditors && rmanager_.borrower().contracts().contains(from);
-  if (settings_.prompt_asked == 0 || leaving_ || creditor || !jobs_.empty() || some == 0) {
+  if (!settings_.computes_prompts || leaving_ || !jobs_.empty() || some == 0 || !before_ours(job)) {
     say(from, job.question, 0, 0);
-    return {};
+    if (whole) return {};
+    return error(ErrorCode::kCorrupt, "a prompt of {} tokens", tokens);
   }
-  job.chain.resize(some);
+  job.blocks = some;
   job.rows.id = ++last_job_;
-  job.rows.salt = message.salt();
-  const auto end = message.tokens().begin() + static_cast<ptrdiff_t>(some * (tokens / blocks));
+  const auto end = message.tokens().begin() + static_cast<ptrdiff_t>(some * shape.tokens);
   for (auto token = message.tokens().begin(); token != end; ++token) {
     job.rows.tokens.push_back(static_cast<Token>(*token));
   }
@@ -140,13 +126,30 @@ Status PromptLoans::handle(const PeerId& from, const wire::ComputePrompt& messag
   return {};
 }
 
+size_t PromptLoans::leaf_blocks() const {
+  const uint32_t tokens = memory_.block_shape().tokens;
+  return tokens == 0 ? 0 : kLeafTokens / tokens;
+}
+
+// Where two ask each other, only one of them may compute: or each would owe the other what it has itself.
+bool PromptLoans::before_ours(const Job& job) const {
+  return settings_.lend_to_creditors || std::none_of(asked_.begin(), asked_.end(), [&](const auto& a) {
+           const Asked& asked = a.second;
+           return asked.peer == job.from &&
+                  goes_first(post_.self(), asked.question.since, job.from, job.since);
+         });
+}
+
 size_t PromptLoans::may_lend(const Job& job) const {
   const Lender& lender = rmanager_.lender();
+  const size_t leaf = leaf_blocks();
+  const bool creditor = !settings_.lend_to_creditors && rmanager_.borrower().contracts().contains(job.from);
+  if (creditor || leaf == 0) return 0;
   // Older requests go first, ours and others'.
   const bool own = lender.own().blocks > 0 && lender.own().since < job.since;
   if (own || lender.awaited().since < job.since) return 0;
-  const size_t blocks = std::min<size_t>(job.chain.size(), lender.room() / job.cells_per_block);
-  return blocks / job.leaf_blocks * job.leaf_blocks;
+  const size_t blocks = std::min<size_t>(job.blocks, lender.room() / memory_.block_shape().cells);
+  return blocks / leaf * leaf;
 }
 
 std::vector<PromptJob> PromptLoans::take_jobs() {
@@ -157,12 +160,17 @@ std::vector<PromptJob> PromptLoans::take_jobs() {
   return out;
 }
 
-void PromptLoans::computed(uint64_t id, bool ok, Nanos now) {
+void PromptLoans::computed(uint64_t id, std::vector<PrefixHash> chain, Nanos now) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end() || !it->second.begun) return;
-  it->second.computed = true;
-  if (!ok) say(it->second.from, it->second.question, 0, 0);
-  if (!ok || try_lend(it->second, now)) jobs_.erase(it);
+  Job& job = it->second;
+  if (chain.size() != job.blocks) {
+    say(job.from, job.question, 0, 0);
+    jobs_.erase(it);
+    return;
+  }
+  job.chain = std::move(chain);
+  if (try_lend(job, now)) jobs_.erase(it);
 }
 
 bool PromptLoans::try_lend(Job& job, Nanos now) {
@@ -177,7 +185,7 @@ bool PromptLoans::try_lend(Job& job, Nanos now) {
     cells = *std::move(taken);
   }
   // Of a leaf that is not whole the owner would have to fetch what there is.
-  const size_t leaf = size_t{job.leaf_blocks} * job.cells_per_block;
+  const size_t leaf = std::max<size_t>(1, leaf_blocks() * memory_.block_shape().cells);
   const size_t whole = cells.size() / leaf * leaf;
   if (whole < cells.size()) rmanager_.lender().return_blocks(std::span(cells).subspan(whole));
   cells.resize(whole);
@@ -207,7 +215,7 @@ Status PromptLoans::handle(const PeerId& from, const wire::PromptDone& message) 
 }
 
 void PromptLoans::drop(std::map<uint64_t, Job>::iterator job) {
-  if (job->second.begun && !job->second.computed) dropped_.push_back(job->first);
+  if (job->second.begun && job->second.chain.empty()) dropped_.push_back(job->first);
   jobs_.erase(job);
 }
 
@@ -231,7 +239,7 @@ void PromptLoans::lost(const PeerId& peer, Nanos now) {
 void PromptLoans::tick(Nanos now) {
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const auto job = it++;
-    const bool lent = job->second.computed && try_lend(job->second, now);
+    const bool lent = !job->second.chain.empty() && try_lend(job->second, now);
     if (!lent && job->second.until > now) continue;
     if (!lent) say(job->second.from, job->second.question, 0, 0);
     drop(job);
@@ -273,8 +281,8 @@ std::string PromptLoans::describe() const {
                        asked.question.until, asked.others.size());
   }
   for (const auto& [id, job] : jobs_) {
-    out += fmt::format("computes {} for {}: {} blocks until {}{}{}\n", id, name_of(job.from),
-                       job.chain.size(), job.until, job.begun ? " begun" : "", job.computed ? " done" : "");
+    out += fmt::format("computes {} for {}: {} blocks until {}{}{}\n", id, name_of(job.from), job.blocks,
+                       job.until, job.begun ? " begun" : "", job.chain.empty() ? "" : " done");
   }
   return out;
 }

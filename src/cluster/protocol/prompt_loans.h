@@ -30,8 +30,6 @@ class PromptLoans {
  public:
   // While blocks are in use that are to be lent.
   static constexpr Nanos kAgain = 5 * kNanosPerMilli;
-  // Of one question.
-  static constexpr size_t kMostTokens = size_t{1} << 20;
 
   // The references outlive it.
   PromptLoans(const ProtocolSettings& settings, LendableMemory& memory, Post& post, RManager& rmanager)
@@ -51,8 +49,8 @@ class PromptLoans {
   // Jobs for the engine, and those that it may stop.
   std::vector<PromptJob> take_jobs();
   std::vector<uint64_t> take_dropped() { return std::exchange(dropped_, {}); }
-  // The engine has computed a job, or cannot.
-  void computed(uint64_t job, bool ok, Nanos now);
+  // The engine has computed a job, of which these are the blocks; none: it cannot.
+  void computed(uint64_t job, std::vector<PrefixHash> chain, Nanos now);
 
   Status handle(const PeerId& from, const wire::ComputePrompt& message, Nanos now);
   Status handle(const PeerId& from, const wire::PromptComputed& message, Nanos now);
@@ -75,20 +73,22 @@ class PromptLoans {
     PeerId from;
     uint64_t question = 0;
     PromptJob rows;
-    std::vector<PrefixHash> chain;
-    uint32_t cells_per_block = 1;
-    uint32_t leaf_blocks = 1;
-    Nanos since = 0;          // when the request arrived, by our clock
-    int64_t since_there = 0;  // by its instance's
+    size_t blocks = 0;              // of the rows, in whole leaves
+    std::vector<PrefixHash> chain;  // the same, once they are computed
+    Nanos since = 0;                // when the request arrived, by our clock
+    int64_t since_there = 0;        // by its instance's
     Nanos until = 0;
     bool begun = false;       // the engine knows of it
-    bool computed = false;    // its blocks are to be lent
     Nanos again = INT64_MAX;  // then, if that could not be said: when to try again
   };
 
   // Asks the next peer. False: there is none.
   bool ask_next(Asked& asked, Nanos now);
   void refuse(uint64_t question);
+  // Blocks to a leaf of attention; 0: this instance computes nothing.
+  size_t leaf_blocks() const;
+  // Whether a peer's request goes before the one for which we have asked the same peer.
+  bool before_ours(const Job& job) const;
   // Blocks of the job that may be lent now, in whole leaves.
   size_t may_lend(const Job& job) const;
   // False: it cannot be said now.

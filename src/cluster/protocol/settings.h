@@ -23,8 +23,9 @@ struct ProtocolSettings {
   // How long a peer may read a prefix; and how many peers are asked for one. 0: none is, nor is one shown.
   Nanos prefix_shown = 4 * kNanosPerSecond;
   uint32_t prefix_asked = 3;
-  // How many peers are asked to compute the rows of a prompt. 0: none is, nor are any computed here.
+  // How many peers are asked to compute the rows of a prompt; and whether rows of peers are computed here.
   uint32_t prompt_asked = 0;
+  bool computes_prompts = false;
   // Whether an instance lends to instances that it borrows from. This is useless: each could keep its own
   // blocks.
   bool lend_to_creditors = false;

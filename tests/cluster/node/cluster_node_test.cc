@@ -142,6 +142,64 @@ TEST_F(TwoInstances, ALostLeaseEndsAllShowing) {
   EXPECT_EQ(find_prefix(cluster, a, 2).size(), 2u);
 }
 
+// The rows of two leaves, which take eight cells.
+PromptQuestion two_leaves(Cluster& cluster, uint64_t id) {
+  return {id, std::vector<Token>(512, 1), 8, cluster.clock.now(), cluster.clock.now() + 20 * kNanosPerSecond};
+}
+
+// It has computed the one job that it has got.
+void compute(Cluster& cluster, Instance& instance) {
+  ASSERT_TRUE(cluster.until([&] { return !instance.jobs.empty(); }));
+  instance.next.prompts_computed = {{instance.jobs[0].id, std::vector<PrefixHash>(8)}};
+  instance.jobs.clear();
+}
+
+TEST_F(TwoInstances, RowsOfAPromptComeWithTheirMemory) {
+  a.next.prompts_wanted = {two_leaves(cluster, 1)};
+  compute(cluster, b);
+  ASSERT_TRUE(cluster.until([&] { return !a.computed.empty(); }));
+  EXPECT_EQ(a.computed[0].cells.size(), 8u);
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells - 8);
+  a.give_back_all();
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+// It can borrow 16 cells in all: what a question may bring is not borrowed meanwhile, whichever comes first.
+TEST(ClusterNode, WhatAQuestionMayBringIsNotBorrowed) {
+  Cluster cluster;
+  Instance& a = cluster.start("a", "n", 16);
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  a.next.prompts_wanted = {two_leaves(cluster, 1)};
+  cluster.step();
+  a.next.borrow = 16;
+  // Where it is refused it asks again, as engines do: now and then, until there is no room for it.
+  ASSERT_TRUE(cluster.until([&] {
+    if (a.held.empty()) a.next.borrow += std::exchange(a.refused, 0);
+    return a.held.size() == 8 && a.refused == 8;
+  })) << "the other half is kept";
+  compute(cluster, b);
+  ASSERT_TRUE(cluster.until([&] { return !a.computed.empty(); }));
+  EXPECT_EQ(a.computed[0].cells.size(), 8u);
+  EXPECT_EQ(a.held.size(), 16u);
+  EXPECT_EQ(cluster.disagreement(), "");
+  // Now there is room for no other one, nor while what would leave no room is asked for.
+  a.computed.clear();
+  a.next.prompts_wanted = {two_leaves(cluster, 2)};
+  cluster.step();
+  ASSERT_EQ(a.computed.size(), 1u);
+  EXPECT_TRUE(a.computed[0].cells.empty());
+  a.give_back_all();
+  a.next.borrow = 9;
+  cluster.step();
+  a.computed.clear();
+  a.next.prompts_wanted = {two_leaves(cluster, 3)};
+  cluster.step();
+  ASSERT_EQ(a.computed.size(), 1u);
+  EXPECT_TRUE(a.computed[0].cells.empty());
+}
+
 TEST(ClusterNode, AWishGoesToSeveralCreditors) {
   Cluster cluster;
   Instance& a = cluster.start("a");

@@ -93,7 +93,7 @@ Cluster::Cluster() {
 
 Cluster::~Cluster() = default;
 
-Instance& Cluster::start(const std::string& name, const std::string& numerics) {
+Instance& Cluster::start(const std::string& name, const std::string& numerics, uint32_t borrowable) {
   auto instance = std::make_unique<Instance>();
   instance->name = name;
   instance->memory.resize(kCells * cell_bytes());
@@ -103,7 +103,9 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics) {
   options.self.numerics_id = numerics;
   options.self.lends_cells = kCells / 2;
   options.broker.protocol.lend_cap = kCells / 2;
-  options.broker.borrowable_cells = 3 * kCells;
+  options.broker.protocol.prompt_asked = 1;
+  options.broker.protocol.computes_prompts = true;
+  options.broker.borrowable_cells = borrowable;
   options.broker.prefix_cells = kCells;
   options.memory = NodeMemory{};
   options.memory->shape = shape_;
@@ -141,6 +143,11 @@ void Cluster::step() {
       i->lost.insert(cell);
     }
     i->found.insert(i->found.end(), events.prefixes_found.begin(), events.prefixes_found.end());
+    for (const PromptAnswer& answer : events.prompts_found) {
+      i->computed.push_back(answer);
+      i->held.insert(answer.cells.begin(), answer.cells.end());
+    }
+    i->jobs.insert(i->jobs.end(), events.prompts_to_compute.begin(), events.prompts_to_compute.end());
     i->refused += events.refused;
     i->lendable = events.lendable;
   }

@@ -28,6 +28,11 @@ class Frames final : public LendableCells {
   // One cell of each block, of the first `has` of any chain.
   Prefix show_prefix(std::span<const PrefixHash> chain) override;
   void hide_prefix(uint64_t id) override;
+  // Of blocks that are lent as they are, too, a leaf of four blocks and cells.
+  BlockShape block_shape() const override { return {64, 1}; }
+  std::optional<std::vector<Frame>> take_blocks(std::span<const PrefixHash> chain) override {
+    return take(static_cast<uint32_t>(chain.size()));
+  }
   size_t has = 0;
 
  private:
@@ -48,6 +53,8 @@ struct Instance {
   std::set<uint32_t> recalled;  // of those
   std::set<uint32_t> lost;      // in all, not returned yet
   std::vector<PrefixAnswer> found;
+  std::vector<PromptAnswer> computed;
+  std::vector<PromptJob> jobs;
   uint32_t refused = 0;
   uint32_t lendable = UINT32_MAX;  // as its last turn said
   bool busy = false;               // its engine is in a long step: it takes no turn
@@ -65,7 +72,8 @@ class Cluster {
   Cluster();
   ~Cluster();
 
-  Instance& start(const std::string& name, const std::string& numerics = "n");
+  Instance& start(const std::string& name, const std::string& numerics = "n",
+                  uint32_t borrowable = 3 * kCells);
   Instance& at(const std::string& name) { return *instances_.at(name); }
   // Its process is gone; the others learn of it by the network, or, if `silently`, by the directory alone.
   void kill(const std::string& name, bool silently = false);

@@ -39,8 +39,10 @@ class CountedMemory final : public LendableMemory {
   // The same of blocks that it has, which are lent.
   std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override {
     if (busy) return std::nullopt;
-    return take(2 * std::min(has, static_cast<uint32_t>(chain.size())));
+    return take(shape.cells * std::min(has, static_cast<uint32_t>(chain.size())));
   }
+  LendableCells::BlockShape block_shape() const override { return shape; }
+  LendableCells::BlockShape shape = {64, 2};
   uint32_t has = 0;  // blocks of any chain
   bool busy = false;
   uint32_t asked = 0;

@@ -19,8 +19,9 @@ using kvasir::test::FakeNetwork;
 // more.
 class Instances {
  public:
-  explicit Instances(const std::vector<uint32_t>& blocks, bool lend_to_creditors = true)
-      : network_(clock_), lend_to_creditors_(lend_to_creditors) {
+  // computing: the first that computes rows of prompts; those after it do, too.
+  explicit Instances(const std::vector<uint32_t>& blocks, bool lend_to_creditors = true, size_t computing = 0)
+      : network_(clock_), lend_to_creditors_(lend_to_creditors), computing_(computing) {
     for (const uint32_t of_it : blocks) start(of_it);
     for (One& one : all_) {
       for (const One& other : all_) one.plane->joined(other.id, 0);
@@ -113,6 +114,7 @@ class Instances {
     settings.lend_cap = blocks;
     settings.settle_min = 4;
     settings.prompt_asked = 3;
+    settings.computes_prompts = all_.size() >= computing_;
     settings.lend_to_creditors = lend_to_creditors_;
     One one;
     one.id = {std::string(1, static_cast<char>('a' + all_.size())), 1};
@@ -125,6 +127,7 @@ class Instances {
   VirtualClock clock_;
   FakeNetwork network_;
   const bool lend_to_creditors_;
+  const size_t computing_;
   std::vector<One> all_;
 };
 

@@ -24,9 +24,7 @@ class Prompts : public testing::Test {
   PromptQuestion question(uint64_t id, uint32_t blocks, Nanos within = kLong) {
     PromptQuestion q;
     q.id = id;
-    q.salt = "salt";
     for (uint32_t i = 0; i < blocks * kBlock; ++i) q.tokens.push_back(static_cast<Token>(i));
-    for (uint64_t i = 0; i < blocks; ++i) q.chain.push_back({i, ~i});
     q.cells = blocks * kCells;
     q.since = all.now();
     q.until = all.now() + within;
@@ -44,10 +42,13 @@ class Prompts : public testing::Test {
   }
   // Its engine has computed the job, of which it has so many blocks.
   void compute(size_t which, uint32_t blocks) {
-    const uint64_t id = job(which).id;
+    const PromptJob its = job(which);
     all.memory(which).has = blocks;
-    at(which).computed(id, true, all.now());
+    at(which).computed(its.id, chain_of(its), all.now());
     all.deliver();
+  }
+  static std::vector<PrefixHash> chain_of(const PromptJob& job) {
+    return std::vector<PrefixHash>(job.tokens.size() / kBlock);
   }
   uint32_t lent(size_t which) { return all.lender(which).lent_blocks(); }
   void expect_nothing_lent() {
@@ -67,11 +68,10 @@ TEST_F(Prompts, WhatAPeerHasComputedIsALoan) {
   const std::vector<PromptJob> jobs = at(1).take_jobs();
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_EQ(jobs[0].tokens, question(7, 2 * kLeaf).tokens);
-  EXPECT_EQ(jobs[0].salt, "salt");
   EXPECT_THAT(at(1).take_jobs(), IsEmpty());
   EXPECT_EQ(lent(1), 0u) << "nothing is lent before";
   all.memory(1).has = 2 * kLeaf;
-  at(1).computed(jobs[0].id, true, all.now());
+  at(1).computed(jobs[0].id, chain_of(jobs[0]), all.now());
   all.deliver();
   const auto events = all.events(0);
   ASSERT_EQ(events.size(), 1u);
@@ -126,6 +126,7 @@ TEST_F(Prompts, OfALeafThatIsNotWholeNothingIsLent) {
 TEST_F(Prompts, ItRefusesWhatItHasNoRoomFor) {
   ask(0, question(7, kLeaf - 1));
   EXPECT_THAT(at(0).take_refused(), ElementsAre(7)) << "it is no leaf";
+  EXPECT_EQ(all.at(1).post().counts().malformed, 1u);
   all.borrow(0, 100 - 1);
   ask(0, question(8, kLeaf));
   EXPECT_THAT(at(0).take_refused(), ElementsAre(8));
@@ -176,7 +177,7 @@ TEST_F(Prompts, TheNextOneIsAskedWhereTheFirstRefusesOrDies) {
     for (const size_t which : {1, 2, 3}) {
       for (const PromptJob& job : four.at(which).prompts().take_jobs()) {
         asked.push_back(which);
-        if (turn == 0) four.at(which).prompts().computed(job.id, false, four.now());
+        if (turn == 0) four.at(which).prompts().computed(job.id, {}, four.now());
       }
     }
     four.deliver();
@@ -205,12 +206,13 @@ TEST_F(Prompts, ABusyEngineLendsLater) {
 
 TEST_F(Prompts, WhatComesTooLateGoesBack) {
   ask(0, question(7, kLeaf, kNanosPerSecond));
-  const uint64_t id = job(1).id;
+  const PromptJob its = job(1);
+  const uint64_t id = its.id;
   all.run(kNanosPerSecond);
   EXPECT_THAT(at(0).take_refused(), ElementsAre(7));
   EXPECT_THAT(at(1).take_dropped(), ElementsAre(id)) << "its engine may stop";
   all.memory(1).has = kLeaf;
-  at(1).computed(id, true, all.now());
+  at(1).computed(id, chain_of(its), all.now());
   all.deliver();
   EXPECT_THAT(all.events(0), IsEmpty());
   expect_nothing_lent();
@@ -229,9 +231,9 @@ TEST_F(Prompts, AQuestionThatIsForgottenEndsTheJob) {
 
 TEST_F(Prompts, WhatCrossesAForgottenQuestionGoesBack) {
   ask(0, question(7, kLeaf));
-  const uint64_t id = job(1).id;
+  const PromptJob its = job(1);
   all.memory(1).has = kLeaf;
-  at(1).computed(id, true, all.now());
+  at(1).computed(its.id, chain_of(its), all.now());
   at(0).forget(7);
   all.deliver();
   EXPECT_THAT(all.events(0), IsEmpty());
@@ -276,22 +278,16 @@ TEST_F(Prompts, MalformedMessagesChangeNothing) {
     all.deliver();
     EXPECT_EQ(all.at(to).post().counts().malformed, before + 1);
   };
-  const auto compute = [&](int tokens, int hashes, uint32_t cells) {
+  const auto compute = [&](uint32_t tokens) {
     send(0, 1, [&](wire::Envelope& message) {
       wire::ComputePrompt& body = *message.mutable_compute_prompt();
-      for (int i = 0; i < tokens; ++i) body.add_tokens(1);
-      for (int i = 0; i < hashes; ++i) body.add_hashes(1);
-      body.set_cells(cells);
+      for (uint32_t i = 0; i < tokens; ++i) body.add_tokens(1);
       body.set_within_ns(kLong);
     });
   };
-  compute(0, 0, 0);
-  compute(256, 0, 8);
-  compute(256, 7, 8);
-  compute(255, 8, 8);
-  compute(4 * 48, 8, 8);  // 48 tokens are no part of a leaf
-  compute(256, 8, 9);
-  compute(256, 8, 0);
+  compute(0);
+  compute(255);
+  compute(256 + 64);
   EXPECT_THAT(at(1).take_jobs(), IsEmpty());
   ask(0, question(7, kLeaf));
   send(1, 0, [&](wire::Envelope& message) {
@@ -301,6 +297,102 @@ TEST_F(Prompts, MalformedMessagesChangeNothing) {
   });
   EXPECT_THAT(all.events(0), IsEmpty());
   EXPECT_THAT(at(0).take_refused(), ElementsAre(7));
+}
+
+TEST_F(Prompts, TheLongestQuestionIsComputedAndALeafMoreIsRefusedAtOnce) {
+  constexpr uint32_t kMost = PromptQuestion::kMostTokens / kBlock;
+  Instances large({0, kMost * kCells + 100}, false);
+  large.at(0).prompts().ask(question(7, kMost), large.now());
+  large.deliver();
+  EXPECT_EQ(large.at(1).prompts().take_jobs().size(), 1u);
+  large.at(0).prompts().forget(7);
+  large.at(0).prompts().ask(question(8, kMost + kLeaf), large.now());
+  large.deliver();
+  EXPECT_EQ(large.at(1).post().counts().malformed, 1u);
+  EXPECT_THAT(large.at(0).prompts().take_refused(), ElementsAre(8)) << "the owner does not wait for it";
+}
+
+TEST_F(Prompts, HowManyCellsABlockHasTheLenderKnows) {
+  // Of ten cells to a block two leaves are 80 cells, and three are more than it lends.
+  all.memory(1).shape.cells = 10;
+  PromptQuestion three = question(7, 3 * kLeaf);
+  three.cells = 3 * kLeaf;  // as if a block had one
+  ask(0, std::move(three));
+  const PromptJob its = job(1);
+  EXPECT_EQ(its.tokens.size(), 2 * kLeaf * kBlock);
+  all.memory(1).has = 2 * kLeaf;
+  at(1).computed(its.id, chain_of(its), all.now());
+  EXPECT_EQ(lent(1), 80u);
+}
+
+TEST_F(Prompts, OneThatComputesNothingAsksAllTheSame) {
+  Instances one_way({100, 100}, false, /*computing=*/1);
+  one_way.at(1).prompts().ask(question(7, kLeaf), one_way.now());
+  one_way.deliver();
+  EXPECT_THAT(one_way.at(1).prompts().take_refused(), ElementsAre(7));
+  one_way.at(0).prompts().ask(question(8, kLeaf), one_way.now());
+  one_way.deliver();
+  EXPECT_EQ(one_way.at(1).prompts().take_jobs().size(), 1u);
+}
+
+TEST_F(Prompts, AChainOfAnotherLengthIsARefusal) {
+  ask(0, question(7, kLeaf));
+  const uint64_t id = job(1).id;
+  all.memory(1).has = kLeaf;
+  at(1).computed(id, std::vector<PrefixHash>(kLeaf - 1), all.now());
+  all.deliver();
+  EXPECT_THAT(at(0).take_refused(), ElementsAre(7));
+  expect_nothing_lent();
+}
+
+// ---------------------------------------------------------------- debts of two in each other's direction
+
+TEST_F(Prompts, OfTwoThatAskEachOtherTheOlderRequestIsComputed) {
+  PromptQuestion older = question(7, kLeaf);
+  PromptQuestion later = question(8, kLeaf);
+  older.since -= kNanosPerSecond;
+  at(0).ask(std::move(later), all.now());
+  at(1).ask(std::move(older), all.now());
+  all.deliver();
+  EXPECT_THAT(at(1).take_jobs(), IsEmpty());
+  EXPECT_THAT(at(0).take_refused(), ElementsAre(8));
+  compute(0, kLeaf);
+  EXPECT_EQ(lent(0), kLeaf * kCells);
+  EXPECT_EQ(lent(1), 0u);
+  // The one that came first refuses the other, too, and names decide between two of the same age.
+  PromptQuestion one = question(9, kLeaf), two = question(10, kLeaf);
+  Instances again({100, 100}, false);
+  one.since = two.since = again.now();
+  one.until = two.until = again.now() + kLong;
+  again.at(0).prompts().ask(std::move(one), again.now());
+  again.at(1).prompts().ask(std::move(two), again.now());
+  again.deliver();
+  EXPECT_EQ(again.at(0).prompts().take_jobs().size() + again.at(1).prompts().take_jobs().size(), 1u);
+  EXPECT_THAT(again.at(1).prompts().take_refused(), ElementsAre(10));
+}
+
+TEST_F(Prompts, OneThatHasBorrowedOfTheOwnerMeanwhileLendsNothing) {
+  ask(0, question(7, kLeaf));
+  all.borrow(1, 10);
+  compute(1, kLeaf);
+  EXPECT_EQ(lent(1), 0u);
+  EXPECT_THAT(at(0).take_refused(), ElementsAre(7));
+}
+
+TEST_F(Prompts, WhatADebtorLendsGoesBack) {
+  ask(0, question(7, kLeaf));
+  const PromptJob its = job(1);
+  // Its question for memory and its answer cross.
+  wire::Envelope message;
+  message.mutable_ask()->set_ask(99);
+  message.mutable_ask()->set_blocks(5);
+  ASSERT_TRUE(all.at(1).post().send(all.id(0), message).ok());
+  all.memory(1).has = kLeaf;
+  at(1).computed(its.id, chain_of(its), all.now());
+  all.deliver();
+  EXPECT_THAT(all.events(0), IsEmpty());
+  EXPECT_THAT(at(0).take_refused(), ElementsAre(7));
+  expect_nothing_lent();
 }
 
 }  // namespace
