@@ -110,6 +110,8 @@ enum class Mutant {
   kRestPassed,          // a later wish takes what one lacks that was served in part and asks its creditors
   kPartKept,            // a part of what is wanted at once or not at all is kept
   kPushForgotten,       // new room is not offered to those that wait
+  kRowsForTheDead,      // rows of a prompt are computed for, and lent to, an owner that is dead
+  kRowsOfOthers,        // what has been computed for a prompt is lent block by block from the last one on
 
   kTextMakesControl,  // text that a client wrote becomes control tokens
 

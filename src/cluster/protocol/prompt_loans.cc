@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/leaf_tokens.h"
+#include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
 #include "cluster/protocol/prefix_exchange.h"
 
@@ -189,6 +190,7 @@ bool PromptLoans::try_lend(Job& job, Nanos now) {
   const size_t whole = cells.size() / leaf * leaf;
   if (whole < cells.size()) rmanager_.lender().return_blocks(std::span(cells).subspan(whole));
   cells.resize(whole);
+  if (mutant(Mutant::kRowsOfOthers)) std::reverse(cells.begin(), cells.end());
   uint64_t contract = 0;
   if (!cells.empty()) {
     contract = rmanager_.lender().lend(job.from, std::move(cells), job.since, job.since_there, now);
@@ -224,7 +226,7 @@ void PromptLoans::drop(std::map<uint64_t, Job>::iterator job) {
 void PromptLoans::lost(const PeerId& peer, Nanos now) {
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const auto job = it++;
-    if (job->second.from == peer) drop(job);
+    if (job->second.from == peer && !mutant(Mutant::kRowsForTheDead)) drop(job);
   }
   std::vector<uint64_t> open;
   for (auto& [question, asked] : asked_) {

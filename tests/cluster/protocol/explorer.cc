@@ -19,6 +19,7 @@ uint32_t weight(Choice::Kind kind) {
     case Choice::Kind::kTick:
       return 20;
     case Choice::Kind::kBorrow:
+    case Choice::Kind::kCompute:
       return 10;
     case Choice::Kind::kReturn:
     case Choice::Kind::kRead:
@@ -27,6 +28,7 @@ uint32_t weight(Choice::Kind kind) {
     case Choice::Kind::kRejoin:
     case Choice::Kind::kHeal:
     case Choice::Kind::kBack:
+    case Choice::Kind::kPrompt:
       return 6;
     case Choice::Kind::kRecall:
     case Choice::Kind::kUse:
@@ -39,6 +41,7 @@ uint32_t weight(Choice::Kind kind) {
     case Choice::Kind::kElect:
     case Choice::Kind::kLeave:
     case Choice::Kind::kOutage:
+    case Choice::Kind::kForget:
       return 1;
   }
   return 1;

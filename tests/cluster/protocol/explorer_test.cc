@@ -21,10 +21,10 @@ void report(const std::string& what, const Exploration& found, std::chrono::stea
       "{}: {} steps in {:.2f} s ({:.0f} a second), {} different states seen, {} rests; {} messages, {} "
       "stale, {} "
       "advised, {} granted ({} at once), {} refused, {} recalled, {} lost, {} settled, {} reads, {} reads "
-      "refused, {} left\n",
+      "refused, {} left; prompts: {} computed, {} refused, {} dropped\n",
       what, found.steps, seconds, static_cast<double>(found.steps) / seconds, found.states, found.runs,
       c.messages, c.stale, c.advised, c.granted, c.atomic, c.refused, c.recalled, c.lost, c.settlements,
-      c.reads, c.reads_refused, c.leaves);
+      c.reads, c.reads_refused, c.leaves, c.prompts_computed, c.prompts_refused, c.prompts_dropped);
 }
 
 TEST(Explorer, AtRandomWithAllFaults) {
@@ -35,11 +35,29 @@ TEST(Explorer, AtRandomWithAllFaults) {
   for (size_t kind = 0; kind < Choice::kKinds; ++kind) {
     EXPECT_GT(found.counts.choices.at(static_cast<Kind>(kind)), 20u) << "kind " << kind;
   }
-  for (const uint64_t count : {found.counts.granted, found.counts.refused, found.counts.recalled,
-                               found.counts.lost, found.counts.atomic, found.counts.reads,
-                               found.counts.reads_refused, found.counts.settlements, found.counts.leaves}) {
+  for (const uint64_t count :
+       {found.counts.granted, found.counts.refused, found.counts.recalled, found.counts.lost,
+        found.counts.atomic, found.counts.reads, found.counts.reads_refused, found.counts.settlements,
+        found.counts.leaves, found.counts.prompts_computed, found.counts.prompts_refused,
+        found.counts.prompts_dropped}) {
     EXPECT_GT(count, 5u);
   }
+}
+
+// Prompts alone, of all of which the rows are asked for at peers.
+WorldConfig only_prompts() {
+  WorldConfig config;
+  config.borrows = 0;
+  config.leaves = 1;
+  return config;
+}
+
+TEST(Explorer, AtRandomWithPromptsAlone) {
+  const auto start = std::chrono::steady_clock::now();
+  const Exploration found = wander(only_prompts(), 1, scaled(80), 400);
+  report("prompts", found, start);
+  EXPECT_EQ(found.violation, "") << found.where;
+  EXPECT_GT(found.counts.prompts_computed, 100u);
 }
 
 // All instances owe each other, and little goes wrong: there are cycles to settle.
@@ -85,10 +103,15 @@ TEST(Explorer, EveryOrderOfSomeSteps) {
     Start start;
     const char* name;
     size_t depth;
+    int prompts = 0;
   };
-  for (const auto& [start, name, least] :
-       {Case{Start::kFresh, "fresh", 5}, {Start::kLent, "lent", 3}, {Start::kSettling, "settling", 3}}) {
+  for (const auto& [start, name, least, prompts] : {Case{Start::kFresh, "fresh", 5},
+                                                    {Start::kLent, "lent", 3},
+                                                    {Start::kSettling, "settling", 3},
+                                                    {Start::kFresh, "prompts", 5, 1}}) {
     config.start = start;
+    config.prompts = prompts;
+    config.borrows = prompts > 0 ? 0 : 1;
     const size_t depth = scaled(1) > 1 ? least + 2 : least;
     const auto since = std::chrono::steady_clock::now();
     const Exploration found = exhaust(config, depth, UINT64_MAX, 64);
@@ -103,16 +126,20 @@ TEST(Explorer, EveryOrderOfSomeSteps) {
 struct Fault {
   Mutant mutant;
   const char* name;
-  bool calm;
+  WorldConfig (*world)();
   const char* says;  // what is found
 };
+
+WorldConfig any() {
+  return {};
+}
 
 class ExplorerFinds : public testing::TestWithParam<Fault> {};
 
 TEST_P(ExplorerFinds, TheFault) {
   const auto start = std::chrono::steady_clock::now();
   ScopedMutant on(GetParam().mutant);
-  const Exploration found = wander(GetParam().calm ? calm() : WorldConfig{}, 1, 400, 400);
+  const Exploration found = wander(GetParam().world(), 1, 400, 400);
   report(GetParam().name, found, start);
   EXPECT_THAT(found.violation, testing::HasSubstr(GetParam().says));
   fmt::print("{}: {}: {}\n", GetParam().name, found.where, found.violation);
@@ -120,19 +147,20 @@ TEST_P(ExplorerFinds, TheFault) {
 
 INSTANTIATE_TEST_SUITE_P(
     Seeded, ExplorerFinds,
-    testing::Values(Fault{Mutant::kStaleEpochTaken, "stale_epoch", false, ", which holds 0"},
-                    Fault{Mutant::kPinnedFrameFreed, "pinned_frame", false, "is freed while it is read"},
-                    Fault{Mutant::kSettledLent, "settled_lent", true, " lends what a settlement"},
-                    Fault{Mutant::kQueueJumped, "queue_jumped", false, ", which came earlier"},
-                    Fault{Mutant::kHeadDelayed, "head_delayed", false, " gathers, which came earlier"},
-                    Fault{Mutant::kRestPassed, "rest_passed", false, " waits for, which came earlier"},
-                    Fault{Mutant::kPartKept, "part_kept", false, " keeps a part of"},
-                    Fault{Mutant::kPushForgotten, "push_forgotten", false, " waits although there is room"},
-                    Fault{Mutant::kRefuserRecommended, "refuser_recommended", false, ", which has refused"},
-                    Fault{Mutant::kOldTermObeyed, "old_term", false, " obeys term "},
-                    Fault{Mutant::kLateGrantKept, "late_grant", false, ", which holds 0"},
-                    Fault{Mutant::kOlderRobbed, "older_robbed", false,
-                          " is called back for a later request"}),
+    testing::Values(Fault{Mutant::kStaleEpochTaken, "stale_epoch", any, ", which holds 0"},
+                    Fault{Mutant::kPinnedFrameFreed, "pinned_frame", any, "is freed while it is read"},
+                    Fault{Mutant::kSettledLent, "settled_lent", calm, " lends what a settlement"},
+                    Fault{Mutant::kQueueJumped, "queue_jumped", any, ", which came earlier"},
+                    Fault{Mutant::kHeadDelayed, "head_delayed", any, " gathers, which came earlier"},
+                    Fault{Mutant::kRestPassed, "rest_passed", any, " waits for, which came earlier"},
+                    Fault{Mutant::kPartKept, "part_kept", any, " keeps a part of"},
+                    Fault{Mutant::kPushForgotten, "push_forgotten", any, " waits although there is room"},
+                    Fault{Mutant::kRefuserRecommended, "refuser_recommended", any, ", which has refused"},
+                    Fault{Mutant::kOldTermObeyed, "old_term", any, " obeys term "},
+                    Fault{Mutant::kLateGrantKept, "late_grant", any, ", which holds 0"},
+                    Fault{Mutant::kRowsForTheDead, "rows_for_the_dead", only_prompts, ", which holds 0"},
+                    Fault{Mutant::kRowsOfOthers, "rows_of_others", only_prompts, " gets other rows"},
+                    Fault{Mutant::kOlderRobbed, "older_robbed", any, " is called back for a later request"}),
     [](const auto& fault) { return std::string(fault.param.name); });
 
 #endif

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/fnv1a.h"
+#include "base/leaf_tokens.h"
 #include "cluster/protocol/cluster.pb.h"
 #include "cluster/protocol/world_memory.h"
 
@@ -31,6 +32,8 @@ ProtocolSettings settings_of(const WorldConfig& config, size_t which) {
   settings.settle_period = kNanosPerSecond;
   settings.settle_limit = 2 * kNanosPerSecond;
   settings.recall = kNanosPerSecond / 2;
+  settings.prompt_asked = 2;
+  settings.computes_prompts = true;
   return settings;
 }
 
@@ -40,9 +43,10 @@ World::World(const WorldConfig& config) : config_(config), network_(clock_) {
   network_.hold();
   network_.spy([this](const FakeNetwork::Held& pair, const auto& bytes) { on_sent(pair, bytes); });
   using Kind = Choice::Kind;
-  left_ = {{Kind::kKill, config.kills},      {Kind::kCut, config.cuts},      {Kind::kLose, config.losses},
-           {Kind::kElect, config.elections}, {Kind::kLeave, config.leaves},  {Kind::kOutage, config.outages},
-           {Kind::kBorrow, config.borrows},  {Kind::kRecall, config.recalls}};
+  left_ = {
+      {Kind::kKill, config.kills},      {Kind::kCut, config.cuts},       {Kind::kLose, config.losses},
+      {Kind::kElect, config.elections}, {Kind::kLeave, config.leaves},   {Kind::kOutage, config.outages},
+      {Kind::kBorrow, config.borrows},  {Kind::kRecall, config.recalls}, {Kind::kPrompt, config.prompts}};
   instances_.resize(config.instances);
   for (size_t i = 0; i < instances_.size(); ++i) start(i);
   elect(0);
@@ -222,6 +226,15 @@ std::vector<Choice> World::choices() const {
     if (config_.own_use && instance.memory->free_blocks() > 0) out.push_back({Kind::kUse, i});
     if (instance.memory->used() > 0) out.push_back({Kind::kDisuse, i});
     if (!instance.readings.empty()) out.push_back({Kind::kEndRead, i});
+    if (instance.questions.empty() && may(Kind::kPrompt)) {
+      out.push_back({Kind::kPrompt, i, 0, 1});
+      out.push_back({Kind::kPrompt, i, 0, 2});
+    }
+    if (!instance.questions.empty()) out.push_back({Kind::kForget, i});
+    if (!instance.jobs.empty()) {
+      out.push_back({Kind::kCompute, i, 0});
+      out.push_back({Kind::kCompute, i, 1});
+    }
     if (may(Kind::kKill)) out.push_back({Kind::kKill, i});
     if (may(Kind::kElect)) out.push_back({Kind::kElect, i});
     if (may(Kind::kLeave) && !instance.leaving) out.push_back({Kind::kLeave, i});
@@ -334,8 +347,44 @@ void World::apply(const Choice& choice) {
       instance.directory = true;
       instance.plane->directory(true, now);
       break;
+    case Kind::kPrompt:
+      ask_prompt(instance, choice.n);
+      break;
+    case Kind::kForget:
+      instance.plane->prompts().forget(instance.questions.begin()->first);
+      instance.questions.clear();
+      break;
+    case Kind::kCompute:
+      compute(instance, choice.b != 0);
+      break;
   }
   check_now();
+}
+
+// Its tokens say whose it is.
+void World::ask_prompt(Instance& instance, uint32_t leaves) {
+  PromptQuestion question;
+  question.id = ++instance.last_question;
+  question.tokens.assign(leaves * kLeafTokens, 0);
+  question.tokens[0] = static_cast<Token>(instance.id.epoch);
+  question.tokens[1] = static_cast<Token>(question.id);
+  question.cells = leaves;
+  question.since = clock_.now();
+  question.until = clock_.now() + 2 * kNanosPerSecond;
+  instance.questions[question.id] = leaves;
+  instance.plane->prompts().ask(std::move(question), clock_.now());
+}
+
+void World::compute(Instance& instance, bool fails) {
+  const PromptJob job = instance.jobs.front();
+  instance.jobs.erase(instance.jobs.begin());
+  std::vector<PrefixHash> chain;
+  for (uint32_t leaf = 0; !fails && leaf < job.tokens.size() / kLeafTokens; ++leaf) {
+    chain.push_back(
+        rows_of(static_cast<uint64_t>(job.tokens[0]), static_cast<uint64_t>(job.tokens[1]), leaf));
+  }
+  instance.memory->compute(chain);
+  instance.plane->prompts().computed(job.id, std::move(chain), clock_.now());
 }
 
 void World::tick(size_t which) {

@@ -41,6 +41,7 @@ struct WorldConfig {
   int outages = 1000000;  // of the directory
   int borrows = 1000000;
   int recalls = 1000000;
+  int prompts = 1000000;
 };
 
 struct Choice {
@@ -66,8 +67,11 @@ struct Choice {
     kLeave,    // instance `a` wants to leave
     kOutage,   // instance `a` loses its directory
     kBack,     // and finds it again
+    kPrompt,   // instance `a` asks for the rows of `n` leaves of a prompt
+    kForget,   // and has no use for the answer any more
+    kCompute,  // instance `a` has computed the rows that it was asked for; `b`: it cannot
   };
-  static constexpr size_t kKinds = 21;
+  static constexpr size_t kKinds = 24;
   Kind kind = Kind::kDeliver;
   size_t a = 0;
   size_t b = 0;
@@ -107,6 +111,9 @@ class World {
     uint64_t leaves = 0;
     uint64_t stale = 0;
     uint64_t messages = 0;
+    uint64_t prompts_computed = 0;
+    uint64_t prompts_refused = 0;
+    uint64_t prompts_dropped = 0;  // by those that computed them
     void add(const Counts& other);
   };
   const Counts& counts() const { return counts_; }
@@ -133,6 +140,9 @@ class World {
     std::deque<News> news;
     std::deque<Reading> readings;
     Want want;  // as it is told its plane
+    uint64_t last_question = 0;
+    std::map<uint64_t, uint32_t> questions;  // for rows of prompts, without an answer: the leaves
+    std::vector<PromptJob> jobs;             // of its engine
   };
   struct ByTerm {
     bool operator()(const std::pair<uint64_t, PeerId>& a, const std::pair<uint64_t, PeerId>& b) const {
@@ -154,6 +164,14 @@ class World {
   void on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>& bytes);
   void end_read(Instance& instance);
   void heed_events(Instance& instance);
+  void heed_prompts(Instance& instance);
+  void ask_prompt(Instance& instance, uint32_t leaves);
+  void compute(Instance& instance, bool fails);
+  // The rows of a leaf of a question, which an instance asks in a life.
+  static PrefixHash rows_of(uint64_t epoch, uint64_t question, uint32_t leaf) {
+    return {epoch << 32 | question, leaf};
+  }
+  void check_computed(Instance& instance, const BorrowEvent& event, uint64_t question);
   void recall(Instance& instance, uint32_t blocks);
   void give_back_recalled(Instance& instance);
   std::vector<std::pair<ContractRef, const HeldContract*>> contracts_of(const Instance& instance) const;

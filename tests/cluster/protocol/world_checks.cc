@@ -20,6 +20,9 @@ void World::Counts::add(const Counts& other) {
   leaves += other.leaves;
   stale += other.stale;
   messages += other.messages;
+  prompts_computed += other.prompts_computed;
+  prompts_refused += other.prompts_refused;
+  prompts_dropped += other.prompts_dropped;
 }
 
 void World::fail(std::string what) {
@@ -44,13 +47,17 @@ void World::heed_events(Instance& instance) {
   const uint32_t at_once = instance.want.least;
   uint32_t granted = 0;
   for (const BorrowEvent& event : instance.plane->take_events()) {
-    if (event.kind == Kind::kGranted) {
+    const auto question = instance.plane->prompts().take_question(event.contract);
+    if (event.kind == Kind::kGranted && question) {
+      check_computed(instance, event, *question);
+    } else if (event.kind == Kind::kGranted) {
       ++counts_.granted;
       granted += event.blocks;
     }
     counts_.recalled += event.kind == Kind::kRecalled ? 1 : 0;
     counts_.lost += event.kind == Kind::kLost ? 1 : 0;
   }
+  heed_prompts(instance);
   if (granted == 0) return;
   if (granted < at_once) {
     fail(fmt::format("{} is granted {} of the {} that it wants at once", name_of(instance.id), granted,
@@ -59,6 +66,43 @@ void World::heed_events(Instance& instance) {
   counts_.atomic += at_once > 1 ? 1 : 0;
   instance.want.most -= std::min(instance.want.most, granted);
   instance.want.least = 0;
+}
+
+// What has been computed for a question answers it, once, with its own rows in their order.
+void World::check_computed(Instance& instance, const BorrowEvent& event, uint64_t question) {
+  ++counts_.prompts_computed;
+  const std::string what = fmt::format("question {} of {}", question, name_of(instance.id));
+  const auto asked = instance.questions.find(question);
+  if (asked == instance.questions.end()) return fail(what + " is answered without being asked");
+  if (event.blocks == 0 || event.blocks > asked->second)
+    fail(fmt::format("{}, of {} leaves, is answered by {}", what, asked->second, event.blocks));
+  instance.questions.erase(asked);
+  const Instance* creditor = live(event.contract.creditor);
+  const Contract* contract =
+      creditor ? creditor->plane->rmanager().lender().lent(instance.id, event.contract.id) : nullptr;
+  if (!contract) return;
+  for (uint32_t slot = 0; slot < event.blocks; ++slot) {
+    const uint32_t block = contract->blocks.at(slot);
+    if (block == Contract::kGone) continue;
+    if (creditor->memory->rows_in(block) != rows_of(instance.id.epoch, question, slot))
+      fail(fmt::format("{} gets other rows in slot {}", what, slot));
+  }
+}
+
+void World::heed_prompts(Instance& instance) {
+  PromptLoans& prompts = instance.plane->prompts();
+  for (const uint64_t question : prompts.take_refused()) {
+    ++counts_.prompts_refused;
+    if (instance.questions.erase(question) == 0) {
+      fail(fmt::format("question {} of {} is refused without being open", question, name_of(instance.id)));
+    }
+  }
+  for (PromptJob& job : prompts.take_jobs()) instance.jobs.push_back(std::move(job));
+  for (const uint64_t dropped : prompts.take_dropped()) {
+    ++counts_.prompts_dropped;
+    std::erase_if(instance.jobs, [&](const PromptJob& job) { return job.id == dropped; });
+  }
+  if (instance.jobs.size() > 1) fail(fmt::format("{} computes two prompts", name_of(instance.id)));
 }
 
 void World::check_now() {
@@ -172,6 +216,7 @@ void World::settle_down() {
     for (Instance& instance : instances_) {
       while (!instance.readings.empty()) end_read(instance);
       give_back_recalled(instance);
+      if (!instance.jobs.empty()) compute(instance, false);
     }
     check_now();
     if (moved || !network_.held().empty()) continue;
@@ -191,6 +236,9 @@ void World::check_rest() {
   for (const Instance& instance : instances_) {
     const RManager& rmanager = instance.plane->rmanager();
     const std::string name = name_of(instance.id);
+    if (!instance.questions.empty()) fail(fmt::format("{} waits for rows without end", name));
+    if (instance.plane->prompts().next_deadline() != INT64_MAX)
+      fail(fmt::format("{} has questions without end", name));
     if (rmanager.settling()) fail(fmt::format("{} settles without end", name));
     if (rmanager.borrower().asking()) fail(fmt::format("{} waits for answers without end", name));
     if (instance.want.most > 0 && !instance.leaving) {
@@ -257,7 +305,7 @@ std::string World::describe() const {
     for (const News& news : instance.news) {
       out += fmt::format("  news {} {} {}\n", static_cast<int>(news.kind), name_of(news.peer), news.term);
     }
-    out += fmt::format("  uses {}, reads", instance.memory->used());
+    out += fmt::format("  uses {}, {} jobs, reads", instance.memory->used(), instance.jobs.size());
     for (const Reading& reading : instance.readings)
       out += fmt::format(" {}:{}", reading.contract, reading.block);
     out += "\n" + instance.plane->describe();

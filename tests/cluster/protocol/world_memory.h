@@ -1,12 +1,15 @@
 // The memory of an instance of the world: it sees what is done to it that must not be.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/leaf_tokens.h"
 #include "cluster/protocol/world.h"
 
 namespace kvasir::cluster::test {
@@ -29,7 +32,20 @@ class World::Memory final : public LendableMemory {
       if (readers_[block] > 0) fail_(fmt::format("block {} is freed while it is read", block));
       if (taken_.erase(block) == 0) fail_(fmt::format("block {} is freed, which was not lent", block));
       free_.insert(block);
+      rows_.erase(block);
     }
+  }
+  // A leaf of attention is a block, and that a cell.
+  LendableCells::BlockShape block_shape() const override { return {kLeafTokens, 1}; }
+  // While its instance uses memory itself, it cannot say.
+  std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override {
+    for (const PrefixHash& hash : chain) {
+      if (!computed_.contains(hash)) fail_("rows are lent that nobody has computed");
+    }
+    if (!used_.empty()) return std::nullopt;
+    std::vector<uint32_t> out = *take(static_cast<uint32_t>(std::min(chain.size(), free_.size())));
+    for (size_t i = 0; i < out.size(); ++i) rows_[out[i]] = chain[i];
+    return out;
   }
   uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
   uint32_t total_blocks() const override { return total_; }
@@ -45,6 +61,12 @@ class World::Memory final : public LendableMemory {
   }
   size_t used() const { return used_.size(); }
   const std::set<uint32_t>& taken() const { return taken_; }
+  // Rows that the instance has computed, and those in a lent block; none: it was lent empty.
+  void compute(std::span<const PrefixHash> chain) { computed_.insert(chain.begin(), chain.end()); }
+  std::optional<PrefixHash> rows_in(uint32_t block) const {
+    const auto found = rows_.find(block);
+    return found == rows_.end() ? std::nullopt : std::optional(found->second);
+  }
   void begin_read(uint32_t block) { ++readers_[block]; }
   void end_read(uint32_t block) { --readers_[block]; }
 
@@ -55,6 +77,8 @@ class World::Memory final : public LendableMemory {
   std::set<uint32_t> taken_;
   std::vector<uint32_t> used_;
   std::map<uint32_t, int> readers_;
+  std::set<PrefixHash> computed_;
+  std::map<uint32_t, PrefixHash> rows_;
 };
 
 }  // namespace kvasir::cluster::test
