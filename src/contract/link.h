@@ -85,7 +85,10 @@ struct LinkStats {
   double cpu_s = 0;           // CPU time of the link's threads
   double bytes_per_s = 0;     // while moving; 0: nothing has been moved yet
   double latency_s = 0;       // of one transfer, excluding the time for its bytes
-  bool emulated = false;      // its speed is configured, not the machine's
+  // To peers, while something was on its way to them, all of them together; 0: nothing has been moved there
+  // yet.
+  double peer_bytes_per_s = 0;
+  bool emulated = false;  // its speed is configured, not the machine's
   bool has_disk = false;
   DiskStats disk;
   // The same for the disk. busy_s, bytes_per_s, latency_s and emulated exclude the disk.

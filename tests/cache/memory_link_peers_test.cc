@@ -244,6 +244,28 @@ TEST_F(MemoryLinkPeers, AFailureEndsItsTransferAndNoOther) {
   EXPECT_EQ(stats.bytes[index_of(Tier::kDevice)][index_of(Tier::kHost)], 3 * 64u) << "what arrived";
 }
 
+// The time in which two are on their way counts once, and what comes from peers does not count.
+TEST_F(MemoryLinkPeers, TheSpeedToPeersIsThatOfAllThatIsOnItsWay) {
+  peers_.at_once = false;
+  MemoryLink link(options(), clock_);
+  link.start({TransferId{9}, TransferPriority::kNeededNow, {}, {{there(0), here(9000), 64}}});
+  peers_.wait_for(1);
+  peers_.answer();
+  EXPECT_EQ(link.wait(TransferId{9}, kForEver), TransferState::kDone);
+  EXPECT_EQ(link.stats().peer_bytes_per_s, 0);
+  const Nanos began = clock_.now();
+  link.start(out(1));
+  link.start(out(2));
+  peers_.wait_for(2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  peers_.answer();
+  peers_.answer();
+  for (const uint64_t id : {1, 2}) EXPECT_EQ(link.wait(TransferId{id}, kForEver), TransferState::kDone);
+  const double speed = link.stats().peer_bytes_per_s;
+  EXPECT_LE(speed, 128 / 0.02);
+  EXPECT_GE(speed, 128 / to_seconds(clock_.now() - began));
+}
+
 // With several on their way the transfer ends, failed, when the last of them has ended.
 TEST_F(MemoryLinkPeers, AFailedTransferEndsWhenNothingOfItIsOnItsWay) {
   peers_.at_once = false;

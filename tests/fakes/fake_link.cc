@@ -98,6 +98,11 @@ LinkStats FakeLink::stats() const {
   return stats_;
 }
 
+void FakeLink::set_peer_bytes_per_s(double speed) {
+  std::lock_guard lock(mutex_);
+  stats_.peer_bytes_per_s = speed;
+}
+
 // ---------------------------------------------------------------- what a test does
 
 bool FakeLink::complete_next(const Status& status) {

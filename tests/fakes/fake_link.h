@@ -37,8 +37,9 @@ class FakeLink final : public Link {
   TransferState wait(TransferId id, Nanos timeout) override;
   std::vector<TransferDone> completed() override;
   void set_wake(std::function<void()> wake) override;
-  // Without times and speeds.
+  // Without times, and without speeds that it was not told.
   LinkStats stats() const override;
+  void set_peer_bytes_per_s(double speed);
 
   // Ends the transfer whose turn it is: the most urgent of those that may begin, and of these the first
   // queued. With an error no bytes are moved. False: there is none, or the link stands still.

@@ -228,6 +228,7 @@ LinkStats MemoryLink::stats() const {
   stats.bytes_per_s = bytes_per_s_.get();
   stats.latency_s = latency_s_.get();
   stats.disk_bytes_per_s = disk_bytes_per_s_.get();
+  stats.peer_bytes_per_s = peer_bytes_per_s_.get();
   stats.has_disk = options_.disk != nullptr;
   if (options_.disk) stats.disk = options_.disk->stats();
   return stats;

@@ -84,8 +84,8 @@ std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_b
 // transfer to its first byte, and from its last byte until its end can be seen. It includes neither the time
 // in the queue nor the wake-up of an idle thread. cpu_s lags by a millisecond or a unit while a thread moves
 // bytes. These three are about memories alone. For the disk, disk_busy_s is the time in which the device held
-// some piece, and disk_bytes_per_s is a mean over about the last 256 pieces. An emulated link does not slow
-// the disk.
+// some piece, and disk_bytes_per_s is a mean over about the last 256 pieces. So is peer_bytes_per_s, of
+// pieces that went to peers. An emulated link slows neither.
 class MemoryLink final : public Link {
  public:
   MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock);
@@ -173,6 +173,7 @@ class MemoryLink final : public Link {
   struct PeerPiece {
     Active* of = nullptr;
     size_t segment = 0;
+    Nanos taken = 0;
   };
 
   void check(const Transfer& transfer) const;
@@ -255,10 +256,12 @@ class MemoryLink final : public Link {
   Nanos disk_busy_until_ = 0;
   bool disk_waits_ = false;  // its thread could begin more
   size_t at_peers_ = 0;      // pieces
+  Nanos peers_busy_until_ = 0;
   LinkStats stats_;
   RecentMean bytes_per_s_;
   RecentMean latency_s_;
   RecentMean disk_bytes_per_s_{.last = 256};
+  RecentMean peer_bytes_per_s_{.last = 256};
 
   std::unique_ptr<DiskLane> disk_;  // used by its thread; null: no disk
   std::vector<std::thread> threads_;

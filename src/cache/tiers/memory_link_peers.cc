@@ -1,5 +1,6 @@
 // The link's thread for borrowed memory: hands pieces to the PeerMemory, which ends them when it has done
 // them.
+#include <algorithm>
 #include <utility>
 
 #include "base/affinity.h"
@@ -30,8 +31,8 @@ void MemoryLink::run_peers() {
 
 MemoryLink::PeerPiece MemoryLink::take_peer_piece() {
   Active& active = leave(kPeerLane);
-  const PeerPiece piece{&active, active.segment++};
-  begin(active, clock_.now());
+  const PeerPiece piece{&active, active.segment++, clock_.now()};
+  begin(active, piece.taken);
   ++active.in_hand;
   if (active.segment < active.transfer.segments.size()) queue(active);
   return piece;
@@ -52,7 +53,11 @@ void MemoryLink::finish_piece(const PeerPiece& piece, Status status) {
   std::lock_guard lock(mutex_);
   Active& active = *piece.of;
   const Segment& s = active.transfer.segments[piece.segment];
+  const Nanos now = clock_.now();
+  const Nanos busy = std::max<Nanos>(0, now - std::max(piece.taken, peers_busy_until_));
+  peers_busy_until_ = std::max(peers_busy_until_, now);
   if (status.ok()) {
+    if (is_borrowed(s.to)) peer_bytes_per_s_.add(static_cast<double>(s.bytes), to_seconds(busy));
     stats_.bytes[static_cast<size_t>(s.from.tier)][static_cast<size_t>(s.to.tier)] += s.bytes;
   } else {
     fail(active, std::move(status));

@@ -159,6 +159,11 @@ void SimLink::count(const Job& job) {
     stats_.disk_bytes_per_s = static_cast<double>(reads + writes) / stats_.disk_busy_s;
     return;
   }
+  if (job.lane == kToPeers) {
+    to_peers_bytes_ += static_cast<double>(job.transfer.bytes());
+    to_peers_s_ += seconds + latency;
+    if (to_peers_s_ > 0) stats_.peer_bytes_per_s = to_peers_bytes_ / to_peers_s_;
+  }
   stats_.busy_s += seconds + latency;
   stats_.latency_s = latency;
   if (seconds > 0) stats_.bytes_per_s = static_cast<double>(job.transfer.bytes()) / seconds;

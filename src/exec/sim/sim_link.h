@@ -118,6 +118,7 @@ class SimLink final : public Link {
   std::vector<TransferDone> done_;
   LinkStats stats_;
   uint64_t peer_bytes_ = 0;
+  double to_peers_bytes_ = 0, to_peers_s_ = 0;
   uint64_t started_ = 0;
 };
 
