@@ -19,7 +19,12 @@ T counted(uint32_t count) {
 
 ViewKeeper::ViewKeeper(const EngineOptions& options, View& view, LiveRequests& requests, KvCache& cache,
                        BeliefKeeper& beliefs, const Link* link)
-    : view_(view), requests_(requests), cache_(cache), beliefs_(beliefs), link_(link) {
+    : view_(view),
+      requests_(requests),
+      cache_(cache),
+      beliefs_(beliefs),
+      link_(link),
+      adopts_at_peers_(options.peer_prompts != PeerPromptUse::kNever) {
   view_.geometry = options.cache.geometry;
   view_.limits = options.limits;
   view_.stage_blocks = options.cache.stage_blocks();
@@ -76,6 +81,7 @@ void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   view.late_gaps = counted<uint16_t>(live.late_gaps);
   view.in_flight = counted<uint8_t>(live.in_flight);
   if (view.cached_tokens == 0) return;
+  if (adopts_at_peers_) view.cached_peer_blocks = cache_.cached_at_peers(live.id);
   const bool streams = view.cached_peer_blocks > 0 && kv_placement_of(view_, view).streams;
   const uint32_t at_peers = streams ? view.cached_peer_blocks * view_.geometry.groups() : 0;
   if (!worth_fetching(view_, cache_.cached(live.id), at_peers))

@@ -45,6 +45,7 @@ class ViewKeeper {
   KvCache& cache_;
   BeliefKeeper& beliefs_;
   const Link* const link_;
+  const bool adopts_at_peers_;  // SeqView::cached_peer_blocks
 };
 
 }  // namespace kvasir

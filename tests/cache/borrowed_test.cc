@@ -569,7 +569,7 @@ TEST_F(Borrowed, WhatAPeerHasComputedIsAdoptedWhereItLies) {
   cache_.add_sequence(kFar, tokens, "");
   const SequenceCells s = cache_.summary(kFar);
   EXPECT_EQ(s.cached_tokens, 5 * kQuarter);
-  EXPECT_EQ(s.cached_peer_blocks, 4u);
+  EXPECT_EQ(cache_.cached_at_peers(kFar), 4u);
   EXPECT_EQ(s.cached_resident_cells, 0u);
   cache_.adopt(kFar, s.cached_tokens);
   EXPECT_EQ(room(), 0);
@@ -594,7 +594,7 @@ TEST_F(Borrowed, ALeafThatIsPartlyOnTheDeviceIsNotAtPeers) {
   std::iota(tokens.begin(), tokens.end(), static_cast<Token>(raw(kFar) * 10000));
   cache_.add_sequence(kFar, tokens, "");
   EXPECT_EQ(cache_.summary(kFar).cached_tokens, 4 * kQuarter);
-  EXPECT_EQ(cache_.summary(kFar).cached_peer_blocks, 0u);
+  EXPECT_EQ(cache_.cached_at_peers(kFar), 0u);
 }
 
 TEST(BorrowedDeathTest, OnlyWhatIsLentIsTakenBack) {

@@ -115,9 +115,10 @@ uint32_t KvCache::blocks_at_peers(const Sequence& seq) const {
   return most_missing - most_staged;
 }
 
-// Of the cached blocks that a waiting sequence may adopt.
-uint32_t KvCache::cached_at_peers(const Sequence& seq, const PrefixIndex::Match& cached) const {
-  if (cached.what.cells[index_of(kHostKv)] == 0) return 0;
+uint32_t KvCache::cached_at_peers(SeqId id) const {
+  const PrefixIndex::Match cached = index_.match(id);
+  if (options_.borrowed_bytes == 0 || cached.what.cells[index_of(kHostKv)] == 0) return 0;
+  const Sequence& seq = at(id);
   const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
   const auto at_peers = [&](const BlockHash& hash) {
     const BlockMap::Block& b = map_.block(index_.find(hash));

@@ -200,9 +200,7 @@ SequenceCells KvCache::summary(SeqId id) const {
   }
   s.tail_busy = tail_busy(seq);
   s.transfers = static_cast<uint16_t>(std::min<uint32_t>(seq.transfers.size, UINT16_MAX));
-  const PrefixIndex::Match cached = index_.match(id);
-  offer(cached, s);
-  if (options_.borrowed_bytes > 0) s.cached_peer_blocks = cached_at_peers(seq, cached);
+  offer(index_.match(id), s);
   s.promised_cells = promises_.of(id);
   return s;
 }

@@ -74,6 +74,8 @@ class KvCache {
   // The part of a waiting sequence's prompt that is cached.
   PrefixIndex::Match cached(SeqId id) const { return index_.match(id); }
   PrefixIndex::Match cached_on_device(SeqId id) const { return index_.match_on_device(id); }
+  // SequenceCells::cached_peer_blocks, which summary() leaves at 0: it takes time linear in those blocks.
+  uint32_t cached_at_peers(SeqId id) const;
   // Writes it as what a sequence may adopt; summary() does so with all that is cached.
   void offer(const PrefixIndex::Match& cached, SequenceCells& cells) const;
   // Sequences whose summary changed since the last call, other than by a call that names them.
@@ -409,7 +411,6 @@ class KvCache {
   void find_dropped(const Sequence& seq, SequenceCells& s) const;
   uint32_t first_device_block(const Sequence& seq) const;
   uint32_t blocks_at_peers(const Sequence& seq) const;
-  uint32_t cached_at_peers(const Sequence& seq, const PrefixIndex::Match& cached) const;
   bool being_written(const BlockMap::Block& block) const;
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
