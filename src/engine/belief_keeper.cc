@@ -44,13 +44,14 @@ void BeliefKeeper::predict(LiveRequest& live) const {
 }
 
 bool BeliefKeeper::wants_hidden(const LiveRequest& live) const {
-  return beliefs_.lengths != nullptr && live.hidden.empty() && beliefs_.lengths->reads_hidden();
+  return beliefs_.lengths != nullptr && !live.for_peer && live.hidden.empty() &&
+         beliefs_.lengths->reads_hidden();
 }
 
 // An output that its limit has cut would have been longer, by an unknown length. A request that its client
 // cancelled says nothing.
 void BeliefKeeper::request_ended(const LiveRequest& live, FinishReason reason) {
-  if (!beliefs_.lengths || live.generated == 0) return;
+  if (!beliefs_.lengths || live.for_peer || live.generated == 0) return;
   if (reason == FinishReason::kLength) {
     beliefs_.lengths->learn_at_least(features_of(live), live.predicted, live.generated);
   }

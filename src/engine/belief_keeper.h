@@ -49,7 +49,7 @@ class BeliefKeeper {
   void predict(LiveRequest& live) const;
   // Whether the predictor wants the hidden row of the prompt's last token.
   bool wants_hidden(const LiveRequest& live) const;
-  // A request ends. REQUIRES: the cache still has its tokens.
+  // A request ends. What was computed for a peer teaches nothing. REQUIRES: the cache still has its tokens.
   void request_ended(const LiveRequest& live, FinishReason reason);
   // A step with this work has succeeded.
   void step_ended(const StepWork& work, const StepResult& result);

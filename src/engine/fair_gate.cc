@@ -12,6 +12,7 @@ double FairGate::service(uint32_t tenant) const {
 }
 
 void FairGate::arrived(const LiveRequest& live) {
+  if (live.for_peer) return;
   Account& account = accounts_[live.tenant.id];
   if (account.waiting++ > 0) return;
   double least = tenants_waiting_ > 0 ? std::numeric_limits<double>::infinity() : last_left_;
@@ -33,17 +34,20 @@ void FairGate::serve(const LiveRequest& live, double tokens) {
 }
 
 void FairGate::began(const LiveRequest& live) {
+  if (live.for_peer) return;
   serve(live, live.prompt_tokens - live.cached_prompt_tokens);
   stop_waiting(accounts_[live.tenant.id]);
 }
 
 void FairGate::left(const LiveRequest& live) {
+  if (live.for_peer) return;
   Account& account = accounts_[live.tenant.id];
   stop_waiting(account);
   if (std::erase(account.held, live.id) > 0 && account.held.empty()) --holding_;
 }
 
 void FairGate::generated(const LiveRequest& live) {
+  if (live.for_peer) return;
   serve(live, kOutputWeight);
 }
 
@@ -69,7 +73,7 @@ void FairGate::note_passed() {
   for (auto& [id, account] : accounts_) account.passed = !account.held.empty() && account.waiting > 0;
   for (const SeqView& seq : view_.waiting) {
     LiveRequest& live = *requests_.find(seq.id);
-    if (!live.queued) continue;
+    if (!live.queued || live.for_peer) continue;
     if (std::exchange(live.seen, true)) accounts_[live.tenant.id].passed = true;
   }
 }
@@ -78,6 +82,7 @@ void FairGate::hold_those_above(double most) {
   std::vector<LiveRequest*> ahead;
   for (const SeqView& seq : view_.waiting) {
     LiveRequest& live = *requests_.find(seq.id);
+    if (live.for_peer) continue;
     Account& account = accounts_[live.tenant.id];
     if (!live.queued || account.service <= most || !may_be_held(seq)) continue;
     if (account.held.empty()) ++holding_;

@@ -23,7 +23,8 @@
 // - Work. With requests of one tenant waiting, the policy sees all of them: it decides as without tenants.
 //   For a request that has just come no other is held back until a plan has left it waiting, so it costs
 //   others no step that it could run beside. If the engine stands still, the policy sees all requests.
-// - Requests that have run, or that hold memory or a promise of it, are always seen.
+// - Requests that have run, or that hold memory or a promise of it, are always seen. So are those for peers,
+//   which no tenant has sent.
 #pragma once
 
 #include <cstdint>

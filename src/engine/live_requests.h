@@ -35,6 +35,7 @@ struct LiveRequest {
   Slo slo;
   uint32_t output_tokens_hint = 0;
   Tenant tenant;
+  bool for_peer = false;
   LengthPrediction predicted;
   std::vector<float> hidden;        // PromptFeatures::hidden
   PooledRows pooled;                // of the prompt, as far as its rows are there

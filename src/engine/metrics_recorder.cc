@@ -22,6 +22,7 @@ MetricsRecorder::MetricsRecorder(EngineMetrics& metrics, const KvCache& cache, c
 // ---------------------------------------------------------------- requests
 
 void MetricsRecorder::arrived(const LiveRequest& live) {
+  if (live.for_peer) return;
   metrics_.request_prompt_tokens.observe(live.prompt_tokens);
 }
 
@@ -35,6 +36,7 @@ void MetricsRecorder::preempted(SeqId id, const StepPlan& plan) {
 }
 
 void MetricsRecorder::adopted(const LiveRequest& live, const Adoption& adoption) {
+  if (live.for_peer) return;
   count_hits(adoption);
   if (live.queued) metrics_.prompt_tokens_cached += adoption.tokens;
 }
@@ -56,15 +58,17 @@ void MetricsRecorder::count_hits(const Adoption& adoption) {
 }
 
 void MetricsRecorder::admitted(const LiveRequest& live) {
-  if (cache_.options().prefix_caching) metrics_.prefix_cache_queries += live.known_tokens();
+  if (cache_.options().prefix_caching && !live.for_peer) metrics_.prefix_cache_queries += live.known_tokens();
 }
 
 void MetricsRecorder::began(const LiveRequest& live) {
+  if (live.for_peer) return;
   metrics_.request_queue_time.observe(to_seconds(live.first_run - live.arrival));
   metrics_.prompt_tokens += live.prompt_tokens;
 }
 
 void MetricsRecorder::sampled(const LiveRequest& live, Nanos now) {
+  if (live.for_peer) return;
   ++metrics_.generation_tokens;
   if (live.generated > 1) {
     metrics_.inter_token_latency.observe(to_seconds(now - live.last_token));
@@ -75,6 +79,7 @@ void MetricsRecorder::sampled(const LiveRequest& live, Nanos now) {
 }
 
 void MetricsRecorder::ended(const LiveRequest& live, FinishReason reason, Nanos now) {
+  if (live.for_peer) return;
   ++metrics_.finished[static_cast<size_t>(reason)];
   metrics_.request_generation_tokens.observe(live.generated);
   if ((reason == FinishReason::kStop || reason == FinishReason::kLength) && live.generated > 0) {

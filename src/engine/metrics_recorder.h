@@ -15,7 +15,7 @@
 namespace kvasir {
 
 // Used by the engine's thread. Each function is called when its event happens, and reads the request's state
-// before the event, unless it says otherwise.
+// before the event, unless it says otherwise. Requests for peers count in none of the figures of requests.
 class MetricsRecorder {
  public:
   // The arguments outlive it.

@@ -191,6 +191,7 @@ void PeerLending::count(const LendingEvents& events) {
   metrics_.recalled_cells = peers_.recalled;
   metrics_.lent_cells = peers_.lent;
   metrics_.granted += events.granted.size();
+  for (const PromptAnswer& answer : events.prompts_found) metrics_.granted += answer.cells.size();
   metrics_.refused += events.refused;
   metrics_.lost += events.lost.size();
 }

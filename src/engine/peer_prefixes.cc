@@ -26,7 +26,7 @@ Nanos PeerPrefixes::bound(double seconds) const {
 
 void PeerPrefixes::arrived(SeqId id) {
   LiveRequest* const live = p_.requests.find(id);
-  if (!live || live->state != LiveRequest::State::kWaiting) return;
+  if (!live || live->for_peer || live->state != LiveRequest::State::kWaiting) return;
   KvCache::PromptBlocks prompt = p_.cache.prompt_blocks(id);
   const std::span<const BlockHash> missing = prompt.missing();
   if (missing.empty()) return;

@@ -51,6 +51,8 @@ struct GenerationRequest {
   Tenant tenant;
   // Of the prompt: OutputEvent::embedding. With kMean the whole prompt is computed, cached or not.
   Pooling pooling = Pooling::kNone;
+  // Rows that are computed for a peer (engine/peer_prompts.h): no client of this instance waits for them.
+  bool for_peer = false;
   std::shared_ptr<RequestTimeline> timeline;  // null: not recorded
   std::shared_ptr<const RequestLabel> label;  // null: it has none
 };

@@ -15,7 +15,7 @@ void RequestLifecycle::arrive(Arrival arrival) {
   try {
     admit(arrival);
   } catch (const std::bad_alloc&) {
-    p_.metrics.turned_away();
+    if (!arrival.request.for_peer) p_.metrics.turned_away();
     p_.inbox.left_queue(place);
     fail_for_memory(*arrival.sink);
   }
@@ -37,6 +37,7 @@ void RequestLifecycle::admit(Arrival& arrival) {
   live->slo = request.slo;
   live->output_tokens_hint = request.output_tokens_hint;
   live->tenant = request.tenant;
+  live->for_peer = request.for_peer;
   live->arrival = arrival.at;
   live->prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   live->sampling.prompt_tokens = live->prompt_tokens;

@@ -226,6 +226,27 @@ TEST(FairGate, ANewcomerHoldsNoRequestBackWhereThereIsRoomForAll) {
   h.finish();
 }
 
+// Or the tenant that names none would pay for what peers ask for.
+TEST(FairGate, RowsForAPeerAreNoTenants) {
+  const EngineOptions o = shared_options();
+  View view;
+  EngineMetrics metrics;
+  LiveRequests requests(view);
+  KvCache cache(o.cache);
+  BeliefKeeper beliefs({}, cache, view, metrics);
+  ViewKeeper keeper(o, view, requests, cache, beliefs, nullptr);
+  FairGate gate(o, view, requests, keeper, cache);
+  LiveRequest rows, own;
+  rows.for_peer = true;
+  rows.prompt_tokens = own.prompt_tokens = 40;
+  for (const LiveRequest* live : {&rows, &own}) {
+    gate.arrived(*live);
+    gate.began(*live);
+    gate.generated(*live);
+    EXPECT_EQ(gate.service(0), live->for_peer ? 0 : 42);
+  }
+}
+
 TEST(FairGate, CancelledAndStoppedWhileHeldBack) {
   EngineOptions o = shared_options();
   o.fair_slack_tokens = 0;
