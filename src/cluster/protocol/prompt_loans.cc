@@ -110,7 +110,11 @@ Status PromptLoans::handle(const PeerId& from, const wire::ComputePrompt& messag
   job.since = now - age_of(message.since_ns(), message.now_ns());
   job.since_there = message.since_ns();
   job.until = now + within_range(std::max<int64_t>(0, message.within_ns()));
-  if (whole && shape.tokens > 0) job.blocks = tokens / shape.tokens;
+  if (whole && shape.tokens > 0) {
+    // The rows' request needs a block beside them: it samples a token.
+    const uint32_t free = memory_.free_blocks() / shape.cells;
+    job.blocks = std::min<size_t>(tokens / shape.tokens, free - std::min(free, 1u));
+  }
   const size_t some = may_lend(job);
   if (!settings_.computes_prompts || leaving_ || !jobs_.empty() || some == 0 || !before_ours(job)) {
     say(from, job.question, 0, 0);

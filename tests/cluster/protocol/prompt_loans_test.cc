@@ -114,6 +114,16 @@ TEST_F(Prompts, ItTakesNoMoreThanItMayLendInWholeLeaves) {
   EXPECT_EQ(jobs[0].tokens.size(), 2 * kLeaf * kBlock);
 }
 
+// The engine would refuse all of it.
+TEST_F(Prompts, ItLeavesRoomForTheBlockBehindTheRows) {
+  Instances few({100, 2 * kLeaf * kCells + kCells - 1}, false);
+  few.at(0).prompts().ask(question(7, 2 * kLeaf), few.now());
+  few.deliver();
+  const auto jobs = few.at(1).prompts().take_jobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].tokens.size(), kLeaf * kBlock);
+}
+
 TEST_F(Prompts, OfALeafThatIsNotWholeNothingIsLent) {
   ask(0, question(7, 2 * kLeaf));
   compute(1, kLeaf + 3);
