@@ -64,7 +64,8 @@ struct SequenceCells {
   uint32_t cached_tokens = 0;
   uint32_t cached_resident_cells = 0;
   // Of the cached blocks, those of whole leaves of attention that lie at peers in every layer group: a
-  // sequence that streams adopts them where they are, and the peers attend to them.
+  // sequence that streams adopts them where they are, and the peers attend to them. 0 where peers compute no
+  // prompts.
   uint32_t cached_peer_blocks = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
   // Cells that promises still hold for it, by tier.

@@ -9,19 +9,22 @@ import unittest
 from cluster import Cluster, alone, ask, ask_all, make_model, need_etcd, prompt_of
 
 BLOCKS = ("--block-size", "16")
-MEMORY = "1MiB"  # 1024 tokens of this model
+MEMORY = "1MiB"  # 1024 tokens of this model, and a stage ring
 # Of 98 blocks 64 fit, beside two that are being written: 36 have to go, which are 3 leaves of 16 blocks.
 PROMPT, OUTPUT, GONE = 1536, 32, 768
+TOKEN_BYTES = 768  # K and V
 FLAGS = ("--cluster-lend-size", MEMORY, "--cluster-fetch", "never", "--cluster-ttl", "30")
 SLOW = ("--max-num-batched-tokens", "4", "--max-num-seqs", "4")
 
 
 def setUpModule():
-    global scratch, MODEL
+    global scratch, MODEL, HEAVY
     need_etcd()
     scratch = tempfile.TemporaryDirectory()
-    MODEL = make_model(pathlib.Path(scratch.name) / "model.gguf", "--preset", "tiny-gqa", "--dim", "128", "--heads", "4",
-                       "--kv-heads", "2", "--context", "65536")
+    shape = ("--preset", "tiny-gqa", "--kv-heads", "2", "--context", "65536")
+    MODEL = make_model(pathlib.Path(scratch.name) / "model.gguf", *shape, "--dim", "128", "--heads", "4")
+    # The same K and V for each token, and rows that take about fifteen times as long.
+    HEAVY = make_model(pathlib.Path(scratch.name) / "heavy.gguf", *shape, "--dim", "512", "--heads", "16")
 
 
 def tearDownModule():
@@ -37,9 +40,11 @@ class Prompts(unittest.TestCase):
     def setUpClass(cls):
         with alone(MODEL, "8MiB", *BLOCKS, "--no-enable-prefix-caching") as instance:
             cls.wanted = {seed: ask(instance, prompt_of(PROMPT, seed), OUTPUT) for seed in range(1, 7)}
+        with alone(HEAVY, "8MiB", *BLOCKS, "--no-enable-prefix-caching") as instance:
+            cls.heavy = {seed: ask(instance, prompt_of(PROMPT, seed), OUTPUT) for seed in (1, 2)}
 
-    def cluster(self, count, use="always", *flags):
-        return Cluster(MODEL, count, *BLOCKS, *FLAGS, "--cluster-prompts", use, *flags, memory=MEMORY)
+    def cluster(self, count, use="always", *flags, policy="distkv", model=None):
+        return Cluster(model or MODEL, count, *BLOCKS, *FLAGS, "--cluster-prompts", use, *flags, memory=MEMORY, policy=policy)
 
     def check(self, instance, seed):
         self.assertEqual(ask(instance, prompt_of(PROMPT, seed), OUTPUT), self.wanted[seed], f"seed {seed}")
@@ -50,22 +55,23 @@ class Prompts(unittest.TestCase):
         self.assertEqual(cluster.crashed(), [])
 
     def test_computed(self):
-        """K and V of what the peer has computed never cross the network: most of what is streamed out otherwise. The rest
-        is what the owner makes room with for its output."""
-        with self.cluster(2, "never") as cluster:
+        """K and V of what the peer has computed never cross the network. The others' do, from the end of the request on, as
+        long as its blocks are idle; each goes once at most."""
+        only_these = "distkv:spill=off"
+        with self.cluster(2, "never", policy=only_these) as cluster:
             self.check(cluster["n1"], 1)
             self.assertEqual(cluster.total("peer_prompt_tokens_total"), 0)
-            streamed = cluster["n1"].metric("remote_written_bytes_total")
+            self.assertGreaterEqual(cluster["n1"].metric("remote_written_bytes_total"), GONE * TOKEN_BYTES)
             self.check_end(cluster)
-        with self.cluster(2) as cluster:
+        with self.cluster(2, policy=only_these) as cluster:
             n1, n2 = cluster["n1"], cluster["n2"]
             self.check(n1, 1)
             self.assertEqual(prompts(n1, "asked"), GONE)
             self.assertEqual(prompts(n1, "computed"), GONE)
             self.assertEqual(prompts(n2, "for_peers"), GONE)
             written = n1.metric("remote_written_bytes_total")
-            print(f"{streamed:.0f} bytes of K and V streamed out, {written:.0f} where a peer has computed {GONE} tokens")
-            self.assertLess(written, streamed / 2)
+            print(f"{written:.0f} bytes of K and V streamed out where a peer has computed {GONE} tokens")
+            self.assertLessEqual(written, (PROMPT + OUTPUT - GONE) * TOKEN_BYTES)
             self.assertEqual(n1.metric("remote_read_bytes_total"), 0)
             self.assertGreater(n2.metric("lent_queries_total"), 0)
             self.check(n1, 2)  # in place of the first, whose cells are still borrowed
@@ -79,8 +85,9 @@ class Prompts(unittest.TestCase):
                 answers = ask_all([(cluster[name], prompt_of(PROMPT, seed), OUTPUT) for name, seed in asks])
                 for (name, seed), answer in zip(asks, answers):
                     self.assertEqual(answer, self.wanted[seed], f"{name}, seed {seed}")
-                self.assertGreater(sum(prompts(i, "asked") for i in cluster.alive()), 0)
+                # By cost it depends on how fast the machine copies.
                 if use == "always":
+                    self.assertGreater(sum(prompts(i, "asked") for i in cluster.alive()), 0)
                     self.assertGreater(sum(prompts(i, "computed") for i in cluster.alive()), 0)
                 self.check_end(cluster)
 
@@ -116,7 +123,7 @@ class Prompts(unittest.TestCase):
     # ---- while a peer computes: its rows take 192 steps
 
     def slow(self, *lenders):
-        cluster = self.cluster(1)
+        cluster = self.cluster(1, model=HEAVY)
         try:
             cluster.flags[cluster.flags.index("--scheduling-policy") + 1] = "sarathi"
             cluster.flags += SLOW
@@ -144,6 +151,7 @@ class Prompts(unittest.TestCase):
         end = time.monotonic() + 30
         while (lender := self.busy(cluster)) is None:
             self.assertLess(time.monotonic(), end, "no peer computes anything")
+            self.assertTrue(thread.is_alive(), f"it has ended, computed {prompts(cluster['n1'], 'computed')}: {answers}")
         lender.stop_for_now()
         self.assertEqual(prompts(cluster["n1"], "computed"), 0, "it waits for them")
         return lender, thread, answers
@@ -159,7 +167,7 @@ class Prompts(unittest.TestCase):
             lender, thread, answers = self.begin(cluster, 1)
             lender.kill()
             thread.join()
-            self.assertEqual(answers, [self.wanted[1]])
+            self.assertEqual(answers, [self.heavy[1]])
             self.assertEqual(prompts(cluster["n1"], "asked"), GONE)
             self.assertEqual(prompts(cluster["n1"], "computed"), GONE)
             self.check_end(cluster)
@@ -173,7 +181,7 @@ class Prompts(unittest.TestCase):
             n1.wait_metric("num_requests_waiting", 0)
             lender.go_on()
             self.check_idle(lender)
-            self.check(n1, 2)
+            self.assertEqual(ask(n1, prompt_of(PROMPT, 2), OUTPUT), self.heavy[2])
             self.assertEqual(prompts(n1, "computed"), GONE)
             self.check_end(cluster)
 
