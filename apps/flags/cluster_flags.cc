@@ -71,8 +71,8 @@ void add_cluster_flags(CLI::App& app, ClusterOptions& flags) {
   app.add_option(
          "--cluster-prompts", flags.prompts,
          "When a peer computes the first rows of a prompt, whose keys and values go to peers in any "
-         "case: never (nor are those of peers computed here), cost (if other requests run or wait here, "
-         "or copying K and V to the host would take longer than the rows), always")
+         "case: never (nor are those of peers computed here), cost (if copying these to peers, at the "
+         "measured rate, takes longer than the rows), always")
       ->check(CLI::IsMember({"never", "cost", "always"}))
       ->capture_default_str();
 }

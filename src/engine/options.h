@@ -16,7 +16,7 @@ class MapSink;
 // prompts (engine/peer_prompts.h). Needs prefix caching.
 enum class PeerPromptUse : uint8_t {
   kNever,
-  kByCost,  // where the device has other work, or the network would take longer
+  kByCost,  // where that is believed to be faster
   kAlways,
 };
 

@@ -12,9 +12,6 @@
 namespace kvasir {
 namespace {
 
-// While the costs are unknown.
-constexpr Nanos kWaitUnknown = 30 * kNanosPerSecond;
-
 // Nobody else has blocks under it, and nobody can guess it: what a peer says of a prompt finds no other
 // prompt's blocks, and what was computed for it is found by nobody here.
 std::string private_salt() {
@@ -30,20 +27,21 @@ std::string private_salt() {
 
 void PeerPrompts::arrived(SeqId id) {
   LiveRequest* const live = p_.requests.find(id);
-  if (!live || live->state != LiveRequest::State::kWaiting || p_.view.peers.most_borrowed == 0) return;
+  if (!live || live->for_peer || live->state != LiveRequest::State::kWaiting) return;
+  if (p_.view.peers.most_borrowed == 0) return;
   KvCache::PromptBlocks prompt = p_.cache.prompt_blocks(id);
   uint32_t blocks = blocks_to_go(*live, prompt);
   if (blocks == 0 || prompt.cached > 0) return;
   const CacheGeometry& g = p_.options.cache.geometry;
-  if (!worth_asking(blocks, p_.view.costs.rows_seconds(blocks * g.block_tokens, 0))) return;
+  if (!worth_asking(blocks)) return;
   blocks = make_room(blocks);
   if (blocks == 0) return;
   const uint32_t tokens = blocks * g.block_tokens;
-  const double seconds = p_.view.costs.rows_seconds(tokens, 0);
   Asked asked{id, {}, blocks * g.groups(), p_.clock.now(), 0};
   asked.chain.assign(prompt.hashes.begin(), prompt.hashes.begin() + blocks);
-  Nanos wait = p_.view.costs.known() ? from_seconds(2 * seconds) + kGrace : kWaitUnknown;
-  if (p_.options.peer_prompts == PeerPromptUse::kAlways) wait = kLongestWait;
+  Nanos wait = kLongestWait;
+  if (p_.options.peer_prompts == PeerPromptUse::kByCost)
+    wait = from_seconds(2 * p_.view.costs.rows_seconds(tokens)) + kGrace;
   asked.until = asked.began + std::min(wait, kLongestWait);
   PromptQuestion question;
   question.id = next_id_++;
@@ -82,7 +80,9 @@ uint32_t PeerPrompts::make_room(uint32_t blocks) {
   const PeersView& peers = p_.view.peers;
   const uint32_t taken =
       p_.cache.borrowed_cells() + p_.cache.closed_borrowed_cells() + peers.asked + reserved_;
-  uint32_t room = peers.most_borrowed - std::min(peers.most_borrowed, taken);
+  // Beyond what peers lend in all, what is borrowed already would be in its way.
+  const uint32_t most = std::min(peers.most_borrowed, lendable_);
+  uint32_t room = most - std::min(most, taken);
   if (room < blocks * g.groups()) {
     // They go back before the question is asked.
     const auto close = [&](const std::vector<uint32_t>& cells) {
@@ -96,13 +96,16 @@ uint32_t PeerPrompts::make_room(uint32_t blocks) {
   return std::min(blocks, room / g.groups()) / leaf * leaf;
 }
 
-bool PeerPrompts::worth_asking(uint32_t blocks, double seconds) const {
-  if (p_.options.peer_prompts == PeerPromptUse::kAlways || !p_.view.costs.known()) return true;
-  if (seconds <= kSlackS) return false;
-  // It waits itself.
-  if (!p_.view.running.empty() || p_.view.waiting.size() > 1) return true;
-  const auto bytes = static_cast<double>(blocks * p_.options.cache.geometry.kv_block_bytes());
-  return p_.view.costs.transfer_seconds(Tier::kDevice, Tier::kHost, bytes) > seconds;
+bool PeerPrompts::worth_asking(uint32_t blocks) const {
+  if (p_.options.peer_prompts == PeerPromptUse::kAlways) return true;
+  const double bytes_per_s = p_.link ? p_.link->stats().peer_bytes_per_s : 0;
+  if (!p_.view.costs.known() || bytes_per_s <= 0) return false;
+  const CacheGeometry& g = p_.options.cache.geometry;
+  const double tokens = blocks * g.block_tokens;
+  const double rows = p_.view.costs.rows_seconds(tokens);
+  const double here = std::max(rows, static_cast<double>(blocks * g.kv_block_bytes()) / bytes_per_s);
+  const double there = tokens * sizeof(Token) / bytes_per_s + rows;
+  return there + kSlackS < here;
 }
 
 void PeerPrompts::release(const Asked& asked) {
@@ -151,6 +154,7 @@ void PeerPrompts::begin(const PromptJob& job) {
   request.prompt = job.tokens;
   request.max_tokens = 1;
   request.cache_salt = private_salt();
+  request.for_peer = true;
   std::vector<PrefixHash> chain;
   BlockHash last = root_hash(p_.options.cache.numerics_id, request.cache_salt);
   for (uint32_t at = 0; at + g.block_tokens <= tokens; at += g.block_tokens) {
@@ -185,6 +189,7 @@ void PeerPrompts::add_to(LendingRequest& request) {
 }
 
 void PeerPrompts::take_in(const LendingEvents& events) {
+  lendable_ = events.lendable;
   for (const PromptAnswer& answer : events.prompts_found) {
     p_.cache.add_borrowed(answer.cells);
     const auto it = asked_.find(answer.id);

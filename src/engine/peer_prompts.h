@@ -4,12 +4,17 @@
 // computes for peers: a request of its own queue, without a client.
 //
 //   symbol  unit  what
-//   T       s     the believed time of the rows, here (CostModel::rows_seconds)
-//   S       s     that of streaming their K and V out, by the host tier's link (CostModel::transfer_seconds)
+//   T       s     the rows, computed here (CostModel::rows_seconds), or, as is believed, at a peer
+//   b       B/s   the speed of recent copies to peers (LinkStats::peer_bytes_per_s)
+//   k, t    B     K and V of the rows, which stream out while these run; their token ids
 //
-//   asks   if T is more than kSlackS, and others run or wait here, whom the rows would delay, or S > T
+//   here   = max(T, k / b)
+//   there  = t / b + T
+//
+//   asks   if there + kSlackS < here. While T or b is unknown it does not: streaming measures b
 //   waits  for 2 T + kGrace at most; what is not computed by then is computed here
 //
+// That others wait here is no reason: a prompt that waits itself holds, at the peer, memory that others lack.
 // With PeerPromptUse::kAlways it asks for all that has to go, and waits for kLongestWait.
 #pragma once
 
@@ -22,6 +27,7 @@
 #include "base/clock.h"
 #include "cache/sequences/kv_cache.h"
 #include "contract/lending.h"
+#include "contract/link.h"
 #include "contract/view.h"
 #include "engine/inbox.h"
 #include "engine/live_requests.h"
@@ -48,6 +54,7 @@ class PeerPrompts {
     LiveRequests& requests;
     ViewKeeper& keeper;
     Inbox& inbox;
+    const Link* link;  // null: nothing is borrowed
     EngineMetrics::Peers& metrics;
   };
   explicit PeerPrompts(const Parts& parts) : p_(parts) {}
@@ -91,7 +98,7 @@ class PeerPrompts {
 
   // The first blocks of its prompt that have to go to peers, in whole leaves.
   uint32_t blocks_to_go(const LiveRequest& live, const KvCache::PromptBlocks& prompt) const;
-  bool worth_asking(uint32_t blocks, double seconds) const;
+  bool worth_asking(uint32_t blocks) const;
   // Of so many blocks those for which cells can be borrowed, in whole leaves, if those that no sequence needs
   // go back.
   uint32_t make_room(uint32_t blocks);
@@ -101,6 +108,7 @@ class PeerPrompts {
   const Parts p_;
   std::map<uint64_t, Asked> asked_;  // by question
   uint32_t reserved_ = 0;            // their cells
+  uint32_t lendable_ = UINT32_MAX;   // LendingEvents::lendable
   uint64_t next_id_ = 1;
   std::vector<PromptQuestion> to_ask_;
   std::vector<uint64_t> done_;

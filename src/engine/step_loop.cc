@@ -47,8 +47,8 @@ StepLoop::StepLoop(const Parts& parts, const Past& past)
     beliefs_.show_costs(nullptr);  // it asks before the first plan
   }
   if (lending_ && options_.peer_prompts != PeerPromptUse::kNever) {
-    prompts_.emplace(
-        PeerPrompts::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, inbox_, metrics_.peers});
+    prompts_.emplace(PeerPrompts::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, inbox_,
+                                        link_, metrics_.peers});
     beliefs_.show_costs(nullptr);  // the same
   }
   if (lending_) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "contract/cost_estimator.h"
+#include "contract/length_predictor.h"
 #include "engine/engine_fixture.h"
 #include "fakes/fake_link.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr uint32_t kLeaf = 256;
 constexpr int32_t kVocab = 2000;
+constexpr double kLeafBytes = 8192;  // of K and V
 
 // Peers that do what the test says.
 class ComputingPeers final : public Lending {
@@ -35,6 +37,7 @@ class ComputingPeers final : public Lending {
     LendingEvents events = std::exchange(next, {});
     for (uint32_t i = 0; grants && i < request.borrow; ++i) events.granted.push_back(next_cell++);
     if (!grants) events.refused = request.borrow;
+    events.lendable = lendable;
     return events;
   }
   void start_anew() override {}
@@ -46,6 +49,7 @@ class ComputingPeers final : public Lending {
   std::vector<std::pair<uint64_t, bool>> computed;
   std::vector<PrefixHash> last_chain;
   LendingEvents next;
+  uint32_t lendable = UINT32_MAX;
   bool grants = false;           // what it is asked for
   uint32_t next_cell = 64;       // behind those of an answer
   std::vector<PrefixHash> take;  // in the next turn
@@ -68,6 +72,21 @@ class RowCosts final : public CostEstimator {
   double error() const override { return 0; }
 };
 
+// Wants all that it can be given, and counts what it is taught.
+class CountingLengths final : public LengthPredictor {
+ public:
+  LengthPrediction predict(const PromptFeatures&) override { return {}; }
+  bool reads_hidden() const override { return true; }
+  void learn(const PromptFeatures&, const LengthPrediction&, uint32_t) override { ++learnt; }
+  void learn_at_least(const PromptFeatures&, const LengthPrediction&, uint32_t) override { ++learnt; }
+  const std::vector<LengthClass>& classes() const override { return classes_; }
+
+  int learnt = 0;
+
+ private:
+  std::vector<LengthClass> classes_;
+};
+
 // A device of 40 blocks, and as many as 100 of peers.
 EngineOptions long_prompts(PeerPromptUse use) {
   EngineOptions o = small_options(40);
@@ -88,7 +107,7 @@ struct PromptWorld {
         host(options.cache.peers_begin() + options.cache.peers_bytes()),
         link(clock, {device, host, {}}),
         executor(clock, 1, kStep),
-        engine(options, make_policy("distkv").value(), executor, clock, nullptr, &link, {&beliefs, nullptr},
+        engine(options, make_policy("distkv").value(), executor, clock, nullptr, &link, {&beliefs, &lengths},
                &peers) {}
 
   // Of 51 blocks 13 do not fit beside the two that are being written: a leaf of 16 has to go.
@@ -120,6 +139,7 @@ struct PromptWorld {
   ScriptedExecutor executor;
   ComputingPeers peers;
   RowCosts beliefs;
+  CountingLengths lengths;
   Engine engine;
   RequestId last{};
 };
@@ -139,6 +159,7 @@ TEST(PeerPrompts, WhatAPeerHasComputedIsAdopted) {
   EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, kLeaf);
   EXPECT_EQ(w.figures().prompt_asked, kLeaf);
   EXPECT_EQ(w.figures().prompt_computed, kLeaf);
+  EXPECT_EQ(w.figures().granted, 32u) << "as what is lost and called back of them is counted, too";
   EXPECT_EQ(w.engine.check_integrity().message(), "");
 }
 
@@ -166,6 +187,7 @@ TEST(PeerPrompts, ARequestThatIsRefusedGoesOn) {
 
 TEST(PeerPrompts, ItWaitsForTwiceTheRowsTimeAndASecond) {
   PromptWorld w(PeerPromptUse::kByCost);
+  w.link.set_peer_bytes_per_s(kLeafBytes);
   w.submit(request(8, 500, 900));
   w.turns(2);
   const auto sink = w.submit_long();
@@ -180,8 +202,24 @@ TEST(PeerPrompts, ItWaitsForTwiceTheRowsTimeAndASecond) {
   EXPECT_EQ(sink->tokens.size(), 1u) << "it is held back no longer";
 }
 
-TEST(PeerPrompts, ByCostOneThatDelaysNoOtherIsNotSent) {
+// The rows take 256 ms. Their K and V have 16 blocks of 512 bytes, their ids 1,024 bytes: where K and V take
+// S, the ids take S / 8, and the peer must be 10 ms faster: 256 + S / 8 + 10 < S, if S > 304 ms.
+TEST(PeerPrompts, ByCostAPeerIsAskedWhereTheNetworkWouldTakeLonger) {
+  for (const auto& [stream_s, asked] : {std::pair{0.300, false}, {0.308, true}, {5.0, true}, {1e-3, false}}) {
+    PromptWorld w(PeerPromptUse::kByCost);
+    ASSERT_EQ(w.options.cache.geometry.kv_block_bytes() * 16, kLeafBytes);
+    w.link.set_peer_bytes_per_s(kLeafBytes / stream_s);
+    // Others that run and wait change nothing.
+    w.submit(request(8, 500, 900));
+    w.submit_long();
+    w.turns(2);
+    EXPECT_EQ(w.peers.asked.size(), asked ? 1u : 0u) << stream_s;
+  }
+}
+
+TEST(PeerPrompts, ByCostNoPeerIsAskedWhileTheNetworkIsUnknown) {
   PromptWorld w(PeerPromptUse::kByCost);
+  w.submit(request(8, 500, 900));
   w.submit_long();
   w.turns(2);
   EXPECT_TRUE(w.peers.asked.empty());
@@ -226,6 +264,28 @@ TEST(PeerPrompts, WhatNoRequestNeedsMakesRoom) {
     EXPECT_EQ(sink->tokens.size(), 1u) << i;
   }
   EXPECT_EQ(w.figures().prompt_computed, 8 * kLeaf);
+  EXPECT_EQ(w.engine.check_integrity().message(), "");
+}
+
+// What is borrowed already may fill the one peer that there is, though it may borrow more.
+TEST(PeerPrompts, ItMakesRoomWithinWhatPeersLend) {
+  PromptWorld w;
+  w.peers.lendable = 64;
+  w.turns(1);
+  for (Token i = 0; i < 3; ++i) {
+    const auto sink = w.submit_long(i * 100);
+    w.turns(2);
+    ASSERT_EQ(w.peers.asked.size(), static_cast<size_t>(i) + 1);
+    EXPECT_EQ(w.peers.asked.back().cells, 32u);
+    EXPECT_EQ(w.peers.returned.size(), i == 2 ? 32u : 0u) << "of what the first two have left";
+    PromptAnswer answer{w.peers.asked.back().id, w.peers.returned};
+    for (uint32_t cell = 0; i < 2 && cell < 32; ++cell) {
+      answer.cells.push_back(static_cast<uint32_t>(i) * 32 + cell);
+    }
+    w.peers.next.prompts_found.push_back(answer);
+    w.turns(10);
+    EXPECT_EQ(sink->tokens.size(), 1u) << i;
+  }
   EXPECT_EQ(w.engine.check_integrity().message(), "");
 }
 
@@ -287,6 +347,46 @@ TEST(PeerPromptsOfOthers, ItsBlocksAreItsOwn) {
   w.turns(5);
   ASSERT_EQ(w.peers.last_chain.size(), 16u);
   EXPECT_NE(w.peers.last_chain[0], first[0]) << "nor those of another job";
+}
+
+uint64_t observed(const Histogram& figure) {
+  uint64_t count = 0;
+  for (size_t i = 0; i <= figure.bounds().size(); ++i) count += figure.count(i);
+  return count;
+}
+
+// Its clients are the peer's.
+TEST(PeerPromptsOfOthers, NoFigureOfRequestsCountsThem) {
+  PromptWorld w(PeerPromptUse::kByCost);
+  w.peers.next.prompts_to_compute = {job(7, 2 * kLeaf)};
+  w.turns(5);
+  ASSERT_EQ(w.peers.computed, (Computed{{7, true}}));
+  const EngineMetrics& m = w.engine.metrics();
+  for (const auto& finished : m.finished) EXPECT_EQ(finished, 0u);
+  EXPECT_EQ(m.prompt_tokens + m.generation_tokens + m.prefix_cache_queries, 0u);
+  for (const auto* figure :
+       {&m.request_prompt_tokens, &m.request_generation_tokens, &m.time_to_first_token, &m.request_queue_time,
+        &m.request_prefill_time, &m.e2e_request_latency, &m.request_inference_time, &m.request_decode_time}) {
+    EXPECT_EQ(observed(*figure), 0u);
+  }
+  EXPECT_EQ(m.steps, 1u) << "the device's time is counted";
+  w.submit(request(8, 1));
+  w.turns(3);
+  EXPECT_EQ(m.prompt_tokens, 8u);
+  EXPECT_EQ(observed(m.time_to_first_token), 1u);
+}
+
+// What it learns of lengths would else be that outputs are cut at one token.
+TEST(PeerPromptsOfOthers, TheyTeachNoLengths) {
+  PromptWorld w(PeerPromptUse::kByCost);
+  w.peers.next.prompts_to_compute = {job(7, kLeaf)};
+  w.turns(5);
+  ASSERT_EQ(w.peers.computed, (Computed{{7, true}}));
+  EXPECT_EQ(w.lengths.learnt, 0);
+  EXPECT_EQ(w.executor.steps().at(0).slices.at(0).hidden_from, StepSlice::kNoHidden) << "nor read";
+  w.submit(request(8, 1));
+  w.turns(3);
+  EXPECT_EQ(w.lengths.learnt, 1);
 }
 
 TEST(PeerPromptsOfOthers, AnIdleEngineSaysAtOnceThatItRefuses) {
