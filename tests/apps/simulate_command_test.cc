@@ -34,8 +34,8 @@ class BytesTest : public CommandTest {
   std::map<std::string, std::string> given(const Args& args) {
     const std::string folder = in_folder("results");
     std::filesystem::remove_all(folder);
-    const Ran ran = command(args + Args{"--save-result", "--save-detailed", "--result-dir", folder, "--html",
-                                        folder + "/report.html"});
+    const Ran ran = command(args + Args{"--no-progress", "--save-result", "--save-detailed", "--result-dir",
+                                        folder, "--html", folder + "/report.html"});
     EXPECT_EQ(ran.code, 0) << ran.err;
     EXPECT_EQ(ran.err, "");
     std::map<std::string, std::string> out = {{"stdout", ran.out}};
