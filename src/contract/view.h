@@ -64,6 +64,10 @@ struct SequenceCells {
   uint32_t cached_tokens = 0;
   uint32_t cached_resident_cells = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
+  // In the windowed layer groups its first blocks are dead (CacheGeometry::dead_blocks): it holds none of
+  // these cells and needs none. They are not dropped, and count like blocks on the device in `device_groups`
+  // and `resident_blocks`.
+  uint32_t dead_blocks = 0;
   // Cells that promises still hold for it, by tier.
   std::array<uint32_t, kTiers> promised_cells{};
   // Of the blocks that the layer group with the fewest blocks on the device lacks there, so many need no
@@ -77,6 +81,11 @@ struct SequenceCells {
   uint32_t own_kv_cells(Tier tier) const { return own(Form::kKv, tier); }
   // It holds X on a tier other than the device. To be projected, that X passes through the stage ring.
   bool x_elsewhere() const { return held(Form::kX, Tier::kHost) + held(Form::kX, Tier::kDisk) > 0; }
+  uint32_t dead_cells(const CacheGeometry& geometry) const { return dead_blocks * geometry.windowed.count(); }
+  // The cells of its blocks that are not dead.
+  uint32_t live_cells(const CacheGeometry& geometry) const {
+    return blocks * geometry.groups() - dead_cells(geometry);
+  }
   uint32_t promised(Tier tier) const { return promised_cells[static_cast<size_t>(tier)]; }
   // Every block is on the device in every layer group.
   bool resident() const { return resident_blocks == blocks; }
@@ -203,8 +212,15 @@ struct View {
         admitted ? reach : (peers.peers_refuse ? peers.borrowed : peers.most_borrowed);
     const uint32_t slower = total_cells(slower_tier());
     const uint32_t own = slower - std::min(slower, peers.borrowed + peers.recalled);
-    return {geometry.groups(),          total_cells(Tier::kDevice), own, stage_blocks, borrowable,
-            geometry.blocks_per_leaf(), peers.most_borrowed > 0};
+    return {geometry.groups(),
+            total_cells(Tier::kDevice),
+            own,
+            stage_blocks,
+            borrowable,
+            geometry.blocks_per_leaf(),
+            peers.most_borrowed > 0,
+            geometry.windowed.count(),
+            geometry.window_blocks()};
   }
 
   std::vector<SeqView> running;  // in the order of admission

@@ -147,6 +147,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("cached_tokens", s.cached_tokens);
   field("cached_resident_cells", s.cached_resident_cells);
   field("cached_idle", s.cached_idle);
+  field("dead_blocks", s.dead_blocks);
   field("promised_cells", s.promised_cells);
   field("peer_blocks", s.peer_blocks);
   field("preemptions", s.preemptions);
@@ -164,6 +165,9 @@ void view_fields(Archive&& field, V& v) {
   field("layers_per_group", v.geometry.layers_per_group);
   field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
   field("x_bytes_per_token_layer", v.geometry.x_bytes_per_token_layer);
+  field("window", v.geometry.window);
+  field("windowed", v.geometry.windowed);
+  field("window_chunk", v.geometry.window_chunk);
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);

@@ -21,6 +21,11 @@ uint64_t tag(uint32_t position, uint32_t layer, uint32_t plane) {
 
 }  // namespace
 
+ShadowLayers::ShadowLayers(const CacheGeometry& geometry)
+    : count(geometry.layers), window(geometry.window), windowed(geometry.layers) {
+  for (uint32_t l = 0; l < count; ++l) windowed[l] = geometry.windowed.contains(geometry.group_of(l));
+}
+
 uint64_t ShadowModel::embed(Token token) {
   return mix(static_cast<uint64_t>(token), 0xE);
 }
@@ -58,22 +63,29 @@ void ShadowModel::feed(Token token) {
   h_ = embed(token);
   for (uint32_t layer = 0; layer < sums_.size(); ++layer) {
     const uint32_t x = operand(h_, layer);
-    for (uint32_t plane : {0u, 1u}) {
-      sums_[layer] += term(slot(x, position_, layer, plane), position_, layer, plane);
+    uint64_t sum = 0;
+    for (uint32_t plane : {0u, 1u}) sum += term(slot(x, position_, layer, plane), position_, layer, plane);
+    sums_[layer] += sum;
+    if (layers_.window > 0 && layers_.windowed[layer]) {
+      terms_[layer].push_back(sum);
+      if (terms_[layer].size() > layers_.window) {
+        sums_[layer] -= terms_[layer].front();
+        terms_[layer].pop_front();
+      }
     }
     h_ = next(h_, sums_[layer]);
   }
   ++position_;
 }
 
-std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
+std::vector<Token> shadow_output(const ShadowLayers& layers, std::span<const Token> prompt, uint64_t seed,
                                  uint32_t max_tokens, std::span<const Token> stop_tokens) {
   SamplingParams sampling;
   sampling.seed = seed;
   return shadow_output(layers, prompt, sampling, max_tokens, stop_tokens);
 }
 
-std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
+std::vector<Token> shadow_output(const ShadowLayers& layers, std::span<const Token> prompt,
                                  const SamplingParams& sampling, uint32_t max_tokens,
                                  std::span<const Token> stop_tokens) {
   ShadowModel model(layers);

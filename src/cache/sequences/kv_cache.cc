@@ -13,7 +13,7 @@ namespace kvasir {
 KvCache::KvCache(const CacheOptions& options, uint64_t transfers)
     : options_(options),
       events_(options.tells_events ? std::optional<BlockEvents>(std::in_place) : std::nullopt),
-      index_(events_ ? &*events_ : nullptr),
+      index_(events_ ? &*events_ : nullptr, options.geometry),
       map_(options.geometry, {options.device_bytes, options.tier_bytes(Tier::kHost), options.disk_bytes},
            index_),
       next_transfer_(transfers + 1),
@@ -96,10 +96,11 @@ void KvCache::remove_sequence(SeqId id) {
 
 void KvCache::drop_all(SeqId id) {
   Sequence& seq = at(id);
-  promises_.end(id);
+  end_promises(id);
   give_up_blocks(seq);
   seq.ready_tokens = 0;
   seq.sealed_blocks = 0;
+  seq.dead_blocks = 0;
   ++seq.generation;
   index_.unwatch(id);
   watch(id, seq);
@@ -119,6 +120,24 @@ void KvCache::give_up_blocks(Sequence& seq) {
   seq.holds.table_changed = true;
 }
 
+// Rows that are planned from now on, and those in flight, begin behind what is dead.
+void KvCache::give_up_dead_cells(Sequence& seq) {
+  const CacheGeometry& g = options_.geometry;
+  uint32_t dead = g.dead_blocks(steps_.first_position(seq.holds.seq, seq.ready_tokens));
+  if (mutant(Mutant::kDeadTooEarly)) ++dead;
+  if (mutant(Mutant::kWindowShorter)) dead = g.dead_blocks(seq.ready_tokens + 1);
+  if (seq.dead_blocks >= dead) return;
+  const uint32_t own = seq.holds.own[index_of(kDeviceKv)];
+  for (; seq.dead_blocks < dead; ++seq.dead_blocks) {
+    map_.let_die(seq.table[seq.dead_blocks], seq.holds, g.windowed);
+  }
+  // What has become free is for the blocks to come, as it was promised.
+  const uint32_t has = seq.holds.at(kDeviceKv) + promises_.of(seq.holds.seq)[index_of(Tier::kDevice)];
+  const uint32_t lacks = seq.most_cells - std::min(seq.most_cells, has);
+  const uint32_t freed = std::min(own - std::min(own, seq.holds.own[index_of(kDeviceKv)]), lacks);
+  if (freed > 0) promises_.add({.owner = seq.holds.seq, .cells = freed});
+}
+
 // It holds KV of the block in every group.
 bool KvCache::has_kv(const Sequence& seq, BlockId id) const {
   LayerSet kv;
@@ -130,6 +149,8 @@ bool KvCache::has_kv(const Sequence& seq, BlockId id) const {
 // What it computed from `tokens` on does not count.
 void KvCache::cut_back(Sequence& seq, uint32_t tokens) {
   if (tokens >= seq.ready_tokens) return;
+  // Rows from there on would read cells that it has given up.
+  if (options_.geometry.dead_blocks(tokens) < seq.dead_blocks) tokens = seq.dead_blocks = 0;
   // A block that was full when a plan gave up its KV is not any more: then it does not count at all.
   const uint32_t in_block = tokens % block_tokens();
   if (in_block > 0 && !has_kv(seq, seq.table[tokens / block_tokens()])) tokens -= in_block;
@@ -180,7 +201,8 @@ SequenceCells KvCache::summary(SeqId id) const {
   s.leaving_cells = seq.holds.released;
   s.resident_blocks = s.blocks;
   s.device_groups = all;
-  if (seq.holds.at(kDeviceKv) < s.blocks * options_.geometry.groups()) {
+  s.dead_blocks = seq.dead_blocks;
+  if (seq.holds.on_device_or_dead() < s.blocks * options_.geometry.groups()) {
     s.resident_blocks = 0;
     if (!seq.holds.device_in_group.empty()) {
       s.resident_blocks =
@@ -211,7 +233,8 @@ void KvCache::offer(const PrefixIndex::Match& cached, SequenceCells& cells) cons
   cells.cached_idle = by_form(cached.what.idle);
 }
 
-// The rectangle that holds the dropped cells.
+// The rectangle that holds the dropped cells. Rows that recompute them read what lies in the windows of the
+// first of them: where that is dead, they begin at the sequence's first token.
 void KvCache::find_dropped(const Sequence& seq, SequenceCells& s) const {
   const uint32_t groups = options_.geometry.groups();
   uint32_t first_block = UINT32_MAX, end_block = 0, first_group = groups, end_group = 0;
@@ -225,6 +248,7 @@ void KvCache::find_dropped(const Sequence& seq, SequenceCells& s) const {
       end_group = std::max(end_group, g + 1);
     });
   }
+  if (seq.dead_blocks > options_.geometry.dead_blocks(first_block * block_tokens())) first_block = 0;
   s.dropped_cells = seq.holds.dropped;
   s.dropped = {first_block * block_tokens(), end_block * block_tokens()};
   s.dropped_first_group = static_cast<uint8_t>(first_group);
@@ -251,11 +275,13 @@ void KvCache::adopt(SeqId id, uint32_t tokens) {
   Sequence& seq = at(id);
   const uint32_t blocks = tokens / block_tokens();
   KV_CHECK(seq.table.empty() && blocks < seq.hashes.size(), "seq={} tokens={}", raw(id), tokens);
+  const CacheGeometry& g = options_.geometry;
+  seq.dead_blocks = g.dead_blocks(tokens);
   for (uint32_t i = 0; i < blocks; ++i) {
     const BlockId b = index_.find(seq.hashes[i + 1]);
     KV_CHECK(b != kNoBlock, "seq={} block={} is not published", raw(id), i);
     seq.table.push_back(b);
-    map_.add_owner(b, seq.holds);
+    map_.add_owner(b, seq.holds, i < seq.dead_blocks ? g.windowed : LayerSet());
     if (events_ && !events_->describes(b)) describe(seq, i, b);
   }
   if (mutant(Mutant::kPrefixWrongBlock) && blocks > 1) {
@@ -407,6 +433,12 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
   }
   for (BlockId id : record.pinned) map_.unpin_for_step(id);
   for (TransferId id : record.reads) transfer_ended(id, {});
+  if (ok && options_.geometry.window > 0) {
+    for (const StepsInFlight::Part& part : record.parts) {
+      Sequence* const seq = sequences_.find(part.seq);
+      if (seq && seq->generation == part.generation) give_up_dead_cells(*seq);
+    }
+  }
   outcome.transfers = std::move(record.transfers);
   return outcome;
 }
@@ -441,6 +473,9 @@ void KvCache::promise(const Promise& p) {
   const bool has_owner = p.kind != Promise::Kind::kReserve;
   KV_CHECK(!has_owner || contains(p.owner), "seq={}", raw(p.owner));
   promises_.add(p);
+  if (!has_owner || p.tier != Tier::kDevice) return;
+  Sequence& seq = at(p.owner);
+  seq.most_cells = seq.holds.at(kDeviceKv) + promises_.of(p.owner)[index_of(Tier::kDevice)];
 }
 
 std::vector<SeqId> KvCache::settle_claims() {

@@ -87,7 +87,10 @@ class KvCache {
   void promise(const Promise& promise);
   // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
   // Cells that it borrowed and lent on are now owed to its host by its guest.
-  void end_promises(SeqId id) { promises_.end(id); }
+  void end_promises(SeqId id) {
+    at(id).most_cells = 0;
+    promises_.end(id);
+  }
   // Promises free cells to the creditors of called claims, in the order of the claims, and returns these
   // sequences. Called before the budget of the next plan is read.
   std::vector<SeqId> settle_claims();
@@ -345,6 +348,7 @@ class KvCache {
     std::shared_ptr<BlockTable> frames;  // of the table's blocks; see Holdings::table_changed
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
+    uint32_t dead_blocks = 0;            // in the windowed layer groups, whose cells it has given up
     TransferList transfers;              // of its copies, in flight
     // Of its transfers to the device and to slower tiers: since the last one that succeeded.
     struct Failures {
@@ -355,6 +359,8 @@ class KvCache {
     bool touched = false;  // it is in touched_
     bool adopts = true;    // it is watched while it waits
     bool salted = false;
+    // Of KV on the device that it had and was promised when it was last promised some; 0: it does not run.
+    uint32_t most_cells = 0;
     uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
@@ -400,6 +406,7 @@ class KvCache {
   bool being_written(const BlockMap::Block& block) const;
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
+  void give_up_dead_cells(Sequence& seq);
   bool has_kv(const Sequence& seq, BlockId id) const;
   void cut_back(Sequence& seq, uint32_t tokens);
   void lose(SeqId id, BlockId block);

@@ -32,8 +32,8 @@ std::vector<Transfer> KvCache::save_idle(const BytesByTier& ahead) {
 
 bool KvCache::can_be_saved(BlockId id, Tier tier) const {
   const BlockMap::Block& block = map_.block(id);
-  const LayerSet& all = map_.all_groups();
-  if (!block.published || !block.owners.empty() || block.at(kDeviceKv).usable() != all) return false;
+  const LayerSet all = block.at(kDeviceKv).usable();
+  if (!block.published || !block.owners.empty() || !(map_.lasting_groups() - all).empty()) return false;
   if (!block.at({Form::kKv, tier}).present.empty()) return false;
   // It must not take promised cells on either tier; frames that are being read are in use.
   return budget(tier).available_cells() >= all.count() &&
@@ -42,7 +42,7 @@ bool KvCache::can_be_saved(BlockId id, Tier tier) const {
 
 Transfer KvCache::save_block(BlockId id, Tier tier) {
   const Place to = {Form::kKv, tier};
-  const LayerSet& all = map_.all_groups();
+  const LayerSet all = map_.block(id).at(kDeviceKv).usable();
   // In use before anything is evicted for them.
   std::vector<Use> uses;
   uses.reserve(2);
@@ -71,7 +71,7 @@ std::vector<DiskEntry> KvCache::saved_cells() const {
   const auto save_block = [&](const BlockMap::Block& block) {
     const LayerSet kv = block.at({Form::kKv, Tier::kDisk}).usable();
     const LayerSet x = block.at({Form::kX, Tier::kDisk}).usable() - kv;
-    if ((kv | x) != map_.all_groups()) return;
+    if (!(map_.lasting_groups() - kv - x).empty()) return;
     const auto save = [&](Form form, const LayerSet& groups) {
       groups.for_each([&](uint32_t g) {
         out.push_back({block.hash, form, g, block.at({form, Tier::kDisk}).by_group[g].at});

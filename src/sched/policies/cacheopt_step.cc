@@ -113,13 +113,16 @@ class CacheOptStep {
   bool needs_room(const SeqView& seq) const {
     return wants_block(view_, seq) && !builder_.kv_placement(seq).streams;
   }
-  uint32_t cells_for(uint32_t tokens) const { return view_.geometry.blocks_for(tokens) * groups_; }
+  uint32_t cells_for(uint32_t tokens) const {
+    return view_.geometry.most_cells(view_.geometry.blocks_for(tokens));
+  }
   // It waits, and this plan has not admitted it yet.
   bool outside(const Request& r) const { return r.waits && !builder_.has_rows(r.seq->id); }
   // Held and promised. What one that waits holds elsewhere is to come back.
   uint32_t allocated(const Request& r) const {
     const SeqView& seq = *r.seq;
-    if (!outside(r)) return builder_.blocks(seq) * groups_ + builder_.promised(seq);
+    const uint32_t dead = seq.dead_cells(view_.geometry);
+    if (!outside(r)) return builder_.blocks(seq) * groups_ - dead + builder_.promised(seq);
     const uint32_t here = seq.kv_cells(Tier::kDevice);
     return here - std::min(here, seq.leaving_cells) + builder_.promised(seq) + shared(seq);
   }
@@ -136,7 +139,8 @@ class CacheOptStep {
   }
   // Tokens that a running request can have before it needs more.
   uint32_t room_left(const Request& r) const {
-    const uint32_t has = allocated(r) / groups_ * view_.geometry.block_tokens;
+    const uint32_t cells = allocated(r) + r.seq->dead_cells(view_.geometry);
+    const uint32_t has = cells / groups_ * view_.geometry.block_tokens;
     return has - std::min(has, r.seq->known_tokens);
   }
   // Cached, and in use by others: adopting them takes nothing.
@@ -452,7 +456,7 @@ class CacheOptStep {
     const uint32_t cells = std::max(share / groups_ * groups_, demand.least);
     if (outside(r)) {
       const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-      const uint32_t blocks = (allocated(r) + cells) / groups_;
+      const uint32_t blocks = (allocated(r) + r.seq->dead_cells(view_.geometry) + cells) / groups_;
       if (rows == 0 || !builder_.admit(seq, {.total_tokens = blocks * view_.geometry.block_tokens})) return;
       if (!start(seq, rows)) return;
     } else {
