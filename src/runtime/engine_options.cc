@@ -134,12 +134,15 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFi
                       make_geometry(options, static_cast<uint32_t>(config.layers),
                                     config.kv_plane_bytes_per_token_layer(decoder.kv_type),
                                     x_forms(options, model, decoder).x_per_token_layer));
-  // Kernels of a GPU read whole blocks of a window's first leaf.
+  // No GPU has been shown to leave holes in block tables alone: there all cells are kept.
   if (is_on_gpu(options)) return geometry;
-  const std::vector<uint32_t> windows = config.windows();
-  if (options.kv_layer_group == 0) geometry.layers_per_group = layers_of_one_kind(geometry, windows);
-  geometry.set_windows(windows);
+  add_windows(options, config.windows(), geometry);
   return geometry;
+}
+
+void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_layer, CacheGeometry& layout) {
+  if (options.kv_layer_group == 0) layout.layers_per_group = layers_of_one_kind(layout, by_layer);
+  layout.set_windows(by_layer);
 }
 
 std::string geometry_name(const CacheGeometry& g) {
