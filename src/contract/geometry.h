@@ -79,6 +79,19 @@ struct CacheGeometry {
   uint32_t most_cells(uint32_t blocks) const {
     return blocks * (groups() - windowed.count()) + std::min(blocks, window_blocks()) * windowed.count();
   }
+  // The blocks of the longest sequence that needs no more than so many cells at a time.
+  uint32_t blocks_within(uint32_t cells) const {
+    const uint32_t all = cells / groups(), lasting = groups() - windowed.count();
+    if (windowed.empty() || all < window_blocks()) return all;
+    if (lasting == 0) return UINT32_MAX / block_tokens;
+    return window_blocks() + (cells - window_blocks() * groups()) / lasting;
+  }
+  // The cells in these groups of a block whose windowed ones are dead; if there are no others, of one that
+  // lives.
+  uint32_t lasting_in(const LayerSet& groups) const {
+    const uint32_t lasting = (groups - windowed).count();
+    return lasting > 0 ? lasting : groups.count();
+  }
   // The window of each layer, 0: none. A group with layers of both kinds has none; where windows differ, the
   // largest counts for all.
   void set_windows(std::span<const uint32_t> by_layer) {

@@ -84,9 +84,8 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
     a.free_device_cells = 2 * groups + away * where.kept_groups;
     a.device_cells = less((blocks - std::min(blocks, std::max(away, adopted))) * groups, promised);
   } else {
-    // Others may share what it adopts: windowed cells that it then gives up make no room for its own.
-    const uint32_t lasting = std::min(there, adopted * (groups - g.windowed.count()));
-    a.device_cells = less(g.most_cells(blocks) - (g.window == 0 ? there : lasting), promised);
+    const uint32_t adopts = less(there, seq.cached_shared_cells);
+    a.device_cells = less(less(g.most_cells(blocks), adopts), promised);
   }
   return a;
 }

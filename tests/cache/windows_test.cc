@@ -53,6 +53,19 @@ TEST(Windows, WithXTheLastBlockMayBeginAgain) {
   EXPECT_EQ(g.dead_blocks(192), 1u);
 }
 
+TEST(Windows, BlocksWithinAreTheInverseOfTheMostCells) {
+  CacheGeometry g = geometry_of(16, 3, 40, 3);
+  g.window_chunk = 32;  // six blocks of two groups
+  EXPECT_EQ(g.blocks_within(17), 5u);
+  EXPECT_EQ(g.blocks_within(18), 6u);
+  EXPECT_EQ(g.blocks_within(19), 7u);
+  for (uint32_t blocks = 1; blocks < 40; ++blocks) EXPECT_EQ(g.blocks_within(g.most_cells(blocks)), blocks);
+  g.set_windows(std::vector<uint32_t>{40, 40, 40});
+  EXPECT_EQ(g.blocks_within(17), 5u);
+  EXPECT_GT(g.blocks_within(18), 1'000'000u) << "18 cells do for any length";
+  EXPECT_EQ(geometry_of(16, 3, 0, 3).blocks_within(29), 9u);
+}
+
 TEST(Windows, AGroupWithOtherLayersHasNone) {
   CacheGeometry g = {16, 6, 2, 8};
   g.set_windows(std::vector<uint32_t>{32, 32, 32, 0, 48, 48});
@@ -91,6 +104,7 @@ class WindowsTest : public testing::Test {
     check();
   }
   uint32_t held(SeqId seq) { return cache_.summary(seq).kv_cells(Tier::kDevice); }
+  uint32_t promised(SeqId seq) { return cache_.promised_cells(seq)[index_of(Tier::kDevice)]; }
   int64_t free_cells() { return cache_.budget(Tier::kDevice).available_cells(); }
 
   KvCache cache_;
@@ -169,18 +183,17 @@ TEST_F(WindowsTest, CellsThatBecomeFreeArePromisedToTheRestOfThePrompt) {
   EXPECT_EQ(cache_.geometry().window_blocks(), 6u);
   EXPECT_EQ(cache_.geometry().most_cells(13), 13u + 2 * 6u);
   cache_.promise({.owner = kA, .cells = 25});
-  const auto promised = [&] { return cache_.promised_cells(kA)[index_of(Tier::kDevice)]; };
   uint64_t step = 0;
   for (uint32_t ready = 32; ready <= 192; ready += 32) {
     submit(++step, kA, ready);
     end(step);
-    EXPECT_EQ(held(kA) + promised(), 25u) << ready;
+    EXPECT_EQ(held(kA) + promised(kA), 25u) << ready;
   }
   submit(++step, kA, 200);
   end(step);
   // (200 - 39) / 16 = 10 are dead: three blocks of all groups and ten of one.
   EXPECT_EQ(held(kA), 19u);
-  EXPECT_LE(held(kA) + promised(), 25u);
+  EXPECT_LE(held(kA) + promised(kA), 25u);
 }
 
 TEST_F(WindowsTest, APrefixNeedsOfWindowsOnlyWhatTheRowBehindItSees) {
@@ -225,6 +238,139 @@ TEST_F(WindowsTest, APrefixEndsWhereAWindowIsWhole) {
   end(3);
   cache_.add_sequence(SeqId{4}, other, "");
   EXPECT_EQ(cache_.summary(SeqId{4}).cached_tokens, 96u);
+}
+
+// Its row at 72 sees 33: blocks 0 and 1 are dead. Where block 4 does not count any more, rows begin at 64 and
+// see 25, which is in block 1.
+TEST_F(WindowsTest, WhereTheLastBlockDoesNotCountItsWindowMayBeDead) {
+  cache_.add_sequence(kA, tokens(200), "");
+  submit(1, kA, 72);
+  end(1);
+  EXPECT_EQ(cache_.summary(kA).dead_blocks, 2u);
+  submit(2, kA, 100);
+  cache_.drop({Verb::kDrop, kA, {64, 80}, LayerSet::one(2), Form::kKv, Tier::kDevice, Trigger::kNow});
+  end(2, {kA});
+  EXPECT_EQ(cache_.summary(kA).ready_tokens, 0u);
+}
+
+TEST_F(WindowsTest, CellsOfASettledClaimComeBackAsWell) {
+  cache_.add_sequence(kA, tokens(200), "");
+  cache_.add_sequence(kB, std::vector<Token>(100, 5), "");
+  cache_.promise({.owner = kA, .cells = 20});
+  cache_.promise({.owner = kB, .cells = 5});
+  cache_.promise({.owner = kA, .cells = 5, .kind = Promise::Kind::kRelease, .from = kB});
+  cache_.remove_sequence(kB);
+  EXPECT_EQ(cache_.settle_claims(), std::vector<SeqId>{kA});
+  uint64_t step = 0;
+  for (uint32_t ready = 32; ready <= 192; ready += 32) {
+    submit(++step, kA, ready);
+    end(step);
+    EXPECT_EQ(held(kA) + promised(kA), 25u) << ready;
+  }
+}
+
+TEST_F(WindowsTest, LentCellsDoNotComeBackToTheirHost) {
+  cache_.add_sequence(kA, tokens(200), "");
+  cache_.add_sequence(kB, std::vector<Token>(100, 5), "");
+  cache_.promise({.owner = kA, .cells = 25});
+  cache_.promise({.owner = kB, .cells = 5, .kind = Promise::Kind::kLoan, .from = kA, .due_tokens = 150});
+  uint64_t step = 0;
+  for (uint32_t ready = 32; ready <= 128; ready += 32) {
+    submit(++step, kA, ready);
+    end(step);
+    EXPECT_EQ(held(kA) + promised(kA), 20u) << ready;
+  }
+  EXPECT_EQ(promised(kB), 5u);
+}
+
+// B keeps the blocks 0 to 3 that A gives up: for them A is promised others.
+TEST_F(WindowsTest, ForCellsThatOthersKeepOthersArePromised) {
+  cache_.add_sequence(kA, tokens(200), "");
+  cache_.promise({.owner = kA, .cells = 25});
+  submit(1, kA, 64);
+  end(1);
+  cache_.add_sequence(kB, tokens(200), "");
+  cache_.adopt(kB, 48);
+  const int64_t before = free_cells();
+  submit(2, kA, 96);
+  end(2);
+  EXPECT_EQ(cache_.summary(kA).dead_blocks, 3u);
+  EXPECT_EQ(held(kA) + promised(kA), 25u);
+  // Since then A gave up the blocks 1 and 2 of two groups, which B holds.
+  EXPECT_EQ(free_cells(), before - 4);
+}
+
+TEST_F(WindowsTest, WhatIsNotAvailableIsOwedUntilItIs) {
+  cache_.add_sequence(kA, tokens(200), "");
+  cache_.promise({.owner = kA, .cells = 25});
+  submit(1, kA, 64);
+  end(1);
+  cache_.add_sequence(kB, tokens(200), "");
+  cache_.adopt(kB, 48);
+  cache_.promise({.cells = static_cast<uint32_t>(free_cells()), .kind = Promise::Kind::kReserve});
+  submit(2, kA, 96);
+  end(2);
+  EXPECT_EQ(held(kA) + promised(kA), 21u);
+  cache_.promise({.cells = 0, .kind = Promise::Kind::kReserve});
+  submit(3, kA, 97);
+  end(3);
+  EXPECT_EQ(held(kA) + promised(kA), 25u);
+}
+
+// Of a prefix of 12 blocks B adopts 12 cells and those of a window of three blocks in two groups.
+TEST_F(WindowsTest, AWindowThatOthersUseAddsNothingToWhatComesBack) {
+  cache_.add_sequence(kA, tokens(400), "");
+  submit(1, kA, 192);
+  end(1);
+  cache_.add_sequence(kB, tokens(400), "");
+  EXPECT_EQ(cache_.summary(kB).cached_resident_cells, 18u);
+  EXPECT_EQ(cache_.summary(kB).cached_shared_cells, 6u);
+  cache_.adopt(kB, 192);
+  cache_.promise({.owner = kB, .cells = 25 + 12 - 12});  // of 25 blocks 25 + 2 x 6
+  uint64_t step = 1;
+  for (uint32_t ready = 224; ready <= 384; ready += 32) {
+    submit(++step, kB, ready);
+    end(step);
+  }
+  EXPECT_EQ(held(kB) + promised(kB), 25u + 12u);
+}
+
+TEST_F(WindowsTest, AWindowThatNoneUsesComesBackWithTheRest) {
+  cache_.add_sequence(kA, tokens(400), "");
+  submit(1, kA, 192);
+  end(1);
+  cache_.remove_sequence(kA);
+  cache_.add_sequence(kB, tokens(400), "");
+  EXPECT_EQ(cache_.summary(kB).cached_shared_cells, 0u);
+  cache_.adopt(kB, 192);
+  cache_.promise({.owner = kB, .cells = 25 + 12 - 18});
+  uint64_t step = 1;
+  for (uint32_t ready = 224; ready <= 384; ready += 32) {
+    submit(++step, kB, ready);
+    end(step);
+    EXPECT_EQ(held(kB) + promised(kB), 25u + 12u) << ready;
+  }
+}
+
+// A's blocks lie on the host, whole. B computed the same, and has given up the windowed cells of the first
+// three blocks on the device.
+TEST_F(WindowsTest, ABlockThatLacksCellsTakesNoPlaceOfAWholeOne) {
+  cache_.add_sequence(kA, tokens(200), "");
+  submit(1, kA, 48);
+  end(1);
+  const CopyChange away{Verb::kAdd, kA, {0, 48}, LayerSet::all(3), Form::kKv, Tier::kHost, Trigger::kNow};
+  for (const Transfer& t : cache_.add_copies(away, /*stops=*/true).transfers) cache_.transfer_ended(t.id, {});
+  cache_.drop_form(kA, Form::kKv, Tier::kDevice);
+  cache_.add_sequence(kB, tokens(200), "", /*adopts=*/false);
+  submit(2, kB, 96);
+  end(2);
+  cache_.remove_sequence(kA);
+  const CopyChange copy{Verb::kAdd, kB, {0, 48}, LayerSet::one(2), Form::kKv, Tier::kHost, Trigger::kNow};
+  for (const Transfer& t : cache_.add_copies(copy, /*stops=*/false).transfers)
+    cache_.transfer_ended(t.id, {});
+  check();
+  cache_.add_sequence(SeqId{3}, tokens(60), "");
+  EXPECT_EQ(cache_.summary(SeqId{3}).cached_tokens, 48u);
 }
 
 // Of a prompt that was computed in chunks of 512 tokens: the cells that it holds, and those without windows.

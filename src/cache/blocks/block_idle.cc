@@ -254,6 +254,7 @@ void BlockMap::replace_slower(BlockId id) {
   Block& other = at(slower);
   const bool unused = other.owners.empty() && other.pins == 0;
   const Adoptable theirs = adoptable(other), ours = adoptable(b);
+  if (ours.lacks_windowed && !theirs.lacks_windowed) return;
   const bool completes = theirs.lacks_windowed && !ours.lacks_windowed;
   if (!completes && (!unused || theirs.slowest() <= ours.slowest())) return;
   index_.replace(b.hash, id, adoptable(b));

@@ -287,7 +287,8 @@ class BlockMap {
   // Publishes or unpublishes the block, depending on can_be_found().
   void update_published(BlockId id);
   // Publishes the block in place of the one with its hash, if that one lacks cells, or is on a slower tier
-  // and nothing uses it. If nothing does, takes over its copies there.
+  // and nothing uses it. If nothing does, takes over its copies there. A block that lacks cells takes no
+  // place of one that has them.
   void replace_slower(BlockId id);
   Status check_copies(uint32_t block, size_t place, std::set<uint64_t>& places) const;
 

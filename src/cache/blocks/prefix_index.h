@@ -22,7 +22,7 @@ namespace kvasir {
 struct Adoptable {
   std::array<uint32_t, kPlaces> cells{};
   std::array<uint32_t, kPlaces> idle{};
-  // Of those, the cells of windowed layer groups.
+  // The same of the cells in windowed layer groups only.
   std::array<uint32_t, kPlaces> windowed_cells{};
   std::array<uint32_t, kPlaces> windowed_idle{};
   bool lacks_windowed = false;  // some windowed cells have no copy
@@ -39,6 +39,8 @@ struct Adoptable {
     for (size_t p = 0; p < cells.size(); ++p) {
       cells[p] += times * o.windowed_cells[p];
       idle[p] += times * o.windowed_idle[p];
+      windowed_cells[p] += times * o.windowed_cells[p];
+      windowed_idle[p] += times * o.windowed_idle[p];
     }
   }
   // The slowest tier with such a copy.

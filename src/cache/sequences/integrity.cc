@@ -94,15 +94,20 @@ Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_fram
       sum.filling += (o.at(kDeviceKv) & (device.present - device.ready)).count();
       sum.dropped += (all_ - o.covered()).count();
       sum.dead += o.dead.count();
+      sum.device_in_group.resize(geometry_.groups());
+      (o.at(kDeviceKv) | o.dead).for_each([&](uint32_t g) { ++sum.device_in_group[g]; });
       for (size_t p = 0; p < kPlaces; ++p) {
         if (!(o.wants[p] & o.dead).empty()) return bad("block {}: a cell is held and dead", i);
       }
     }
     if (pins != b.pins) return bad("block {}: {} pins, counted {}", i, b.pins, pins);
   }
-  for (const auto& [holder, sum] : counted) {
+  for (auto& [holder, sum] : counted) {
+    // None are counted before the first.
+    if (holder->device_in_group.empty()) std::erase(sum.device_in_group, 0u);
     if (sum.cells != holder->cells || sum.own != holder->own || sum.released != holder->released ||
-        sum.filling != holder->filling || sum.dropped != holder->dropped || sum.dead != holder->dead) {
+        sum.filling != holder->filling || sum.dropped != holder->dropped || sum.dead != holder->dead ||
+        sum.device_in_group != holder->device_in_group) {
       return bad("sequence {}: its cells are counted wrongly", raw(holder->seq));
     }
   }

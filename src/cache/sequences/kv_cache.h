@@ -88,7 +88,9 @@ class KvCache {
   // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
   // Cells that it borrowed and lent on are now owed to its host by its guest.
   void end_promises(SeqId id) {
-    at(id).most_cells = 0;
+    Sequence& seq = at(id);
+    seq.most_cells.reset();
+    seq.owed_cells = 0;
     promises_.end(id);
   }
   // Promises free cells to the creditors of called claims, in the order of the claims, and returns these
@@ -359,8 +361,10 @@ class KvCache {
     bool touched = false;  // it is in touched_
     bool adopts = true;    // it is watched while it waits
     bool salted = false;
-    // Of KV on the device that it had and was promised when it was last promised some; 0: it does not run.
-    uint32_t most_cells = 0;
+    // Of KV on the device: what it had when it was first promised some, and what it was promised since. Of
+    // the windowed cells that it adopted, only those that no other sequence used. Empty: no promise.
+    std::optional<uint32_t> most_cells;
+    uint32_t owed_cells = 0;  // dead ones that it gave up, for which nothing was promised in return yet
     uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
@@ -407,6 +411,9 @@ class KvCache {
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
   void give_up_dead_cells(Sequence& seq);
+  uint32_t device_cells_of(const Sequence& seq) const;
+  void raise_most_cells(Sequence& seq, uint32_t cells);
+  void promise_owed_cells(Sequence& seq);
   bool has_kv(const Sequence& seq, BlockId id) const;
   void cut_back(Sequence& seq, uint32_t tokens);
   void lose(SeqId id, BlockId block);

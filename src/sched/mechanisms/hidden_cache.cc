@@ -37,9 +37,8 @@ bool held_as_x(const SeqView& seq) {
 }
 
 uint64_t bytes_as_kv(const CacheGeometry& geometry, const SeqView& seq) {
-  const uint32_t shared = seq.cached_resident_cells - idle_cells(seq);
-  return geometry.most_cells(geometry.blocks_for(seq.known_tokens)) * geometry.kv_cell_bytes() -
-         shared * geometry.kv_cell_bytes() + idle_x_bytes(geometry, seq);
+  const uint32_t all = geometry.most_cells(geometry.blocks_for(seq.known_tokens));
+  return (all - std::min(all, seq.cached_in_use())) * geometry.kv_cell_bytes() + idle_x_bytes(geometry, seq);
 }
 
 uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq) {
