@@ -136,9 +136,7 @@ class HcacheStep {
     const uint32_t cells = seq.held(Form::kX, Tier::kDevice);
     const uint32_t tail = seq.ready_tokens % block_ == 0 ? 0 : groups.count();
     if (cells <= tail) return true;
-    const LayerSet lasting = groups - view_.geometry.windowed;
-    const uint32_t in_block = lasting.empty() ? groups.count() : lasting.count();
-    const uint32_t blocks = std::min(full, ceil_div(cells - tail, in_block));
+    const uint32_t blocks = std::min(full, ceil_div(cells - tail, view_.geometry.lasting_in(groups)));
     const Interval fresh = {(full - blocks) * block_, full * block_};
     const Tier to = view_.slower_tier();
     if (!builder_.add_copies(seq, fresh, groups, to, Trigger::kBackground, Form::kX)) return false;
