@@ -91,7 +91,12 @@ TEST_P(WindowFormTorture, EveryOutputIsWhatItsTokensSay) {
     config.scratch_tokens = 900;
   }
   if (!policy.starts_with("ellm")) config.x_bytes = 8;
+  uint64_t dead = 0;
+  config.seen = [&](const View& view) {
+    for (const SeqView& s : view.running) dead += s.dead_blocks;
+  };
   expect_windows_right(config, torture(config));
+  EXPECT_GT(dead, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(
