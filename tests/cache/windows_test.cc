@@ -365,9 +365,14 @@ TEST_F(WindowsTest, ABlockThatLacksCellsTakesNoPlaceOfAWholeOne) {
   submit(2, kB, 96);
   end(2);
   cache_.remove_sequence(kA);
+  // It evicts what is idle on the device.
+  cache_.add_sequence(SeqId{4}, std::vector<Token>(400, 5), "");
+  submit(3, SeqId{4}, static_cast<uint32_t>(free_cells()) / 3 * 16);
   const CopyChange copy{Verb::kAdd, kB, {0, 48}, LayerSet::one(2), Form::kKv, Tier::kHost, Trigger::kNow};
   for (const Transfer& t : cache_.add_copies(copy, /*stops=*/false).transfers)
     cache_.transfer_ended(t.id, {});
+  // Counts the blocks of B again.
+  cache_.drop_form(kB, Form::kX, Tier::kHost);
   check();
   cache_.add_sequence(SeqId{3}, tokens(60), "");
   EXPECT_EQ(cache_.summary(SeqId{3}).cached_tokens, 48u);
