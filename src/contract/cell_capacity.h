@@ -30,9 +30,7 @@ struct CellCapacity {
   // to whole leaves that they hold; leaves only partly at peers pass through the ring.
   uint64_t passing(uint32_t blocks) const {
     if (borrowed_cells == 0) return blocks;
-    // So does what lies in a window.
-    const uint32_t of_windows = windowed_groups > 0 ? window_blocks : 0;
-    return std::min<uint64_t>(blocks, uint64_t{slower_cells} * leaf_blocks + 2 * leaf_blocks + of_windows);
+    return std::min<uint64_t>(blocks, uint64_t{slower_cells} * leaf_blocks + 2 * leaf_blocks);
   }
 };
 

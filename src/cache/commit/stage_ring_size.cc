@@ -63,9 +63,7 @@ uint64_t peers_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
                                  .slower_cells = static_cast<uint32_t>(own_host_cells),
                                  .stage_blocks = 0,
                                  .borrowed_cells = 1,
-                                 .leaf_blocks = geometry.blocks_per_leaf(),
-                                 .windowed_groups = geometry.windowed.count(),
-                                 .window_blocks = geometry.window_blocks()};
+                                 .leaf_blocks = geometry.blocks_per_leaf()};
   return std::min(room, 2 * capacity.passing(UINT32_MAX)) * slot;
 }
 

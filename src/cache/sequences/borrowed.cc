@@ -71,8 +71,7 @@ std::vector<PeersView::Recalled> KvCache::in_closed_borrowed() const {
 bool KvCache::lies_at_peers(const Holdings& holder, std::span<const BlockId> table, uint32_t leaf,
                             uint32_t group) const {
   const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
-  // Peers attend to whole leaves.
-  if (options_.geometry.windowed.contains(group) || (leaf + 1) * per_leaf > table.size()) return false;
+  if ((leaf + 1) * per_leaf > table.size()) return false;
   for (BlockId id : table.subspan(leaf * per_leaf, per_leaf)) {
     const BlockMap::Block& b = map_.block(id);
     const BlockMap::Owner& owner = map_.owner(id, holder);
