@@ -299,6 +299,8 @@ class KvCache {
   std::span<const BlockId> blocks_of(SeqId id) const { return at(id).table; }
   const BlockMap::Block& block(BlockId id) const { return map_.block(id); }
   const Holdings& holdings(SeqId id) const { return at(id).holds; }
+  // Of its first blocks, those whose windowed cells it has given up.
+  uint32_t dead_blocks(SeqId id) const { return at(id).dead_blocks; }
 
   // --- Steps, in order.
   void step_submitted(StepId step, std::span<const StepSlice> slices);
