@@ -66,6 +66,17 @@ TEST(Windows, BlocksWithinAreTheInverseOfTheMostCells) {
   EXPECT_EQ(geometry_of(16, 3, 0, 3).blocks_within(29), 9u);
 }
 
+TEST(Windows, MemoryGrowsBySlowerStepsBehindTheWindow) {
+  CacheGeometry g = geometry_of(16, 3, 40, 3);
+  g.window_chunk = 32;  // six blocks of two groups: 96 tokens
+  EXPECT_DOUBLE_EQ(g.memory_tokens(96), 96);
+  EXPECT_DOUBLE_EQ(g.memory_tokens(126), 96 + 10) << "of three groups one keeps the other 30";
+  EXPECT_DOUBLE_EQ(g.memory_growth(95), 1);
+  EXPECT_DOUBLE_EQ(g.memory_growth(96), 1.0 / 3);
+  EXPECT_EQ(g.most_cells(8, LayerSet::one(0) | LayerSet::one(2)), 6u + 8u);
+  EXPECT_EQ(geometry_of(16, 3, 0, 3).memory_tokens(1000), 1000);
+}
+
 TEST(Windows, AGroupWithOtherLayersHasNone) {
   CacheGeometry g = {16, 6, 2, 8};
   g.set_windows(std::vector<uint32_t>{32, 32, 32, 0, 48, 48});
@@ -85,6 +96,7 @@ class WindowsTest : public testing::Test {
     o.geometry.window_chunk = 32;
     o.device_bytes = o.geometry.kv_block_bytes() * 24;
     o.host_bytes = o.geometry.kv_block_bytes() * 24;
+    o.disk_bytes = o.geometry.cell_stride(Form::kKv, Tier::kDisk) * 3 * 24;
     return o;
   }
   WindowsTest() : cache_(options()) {}
@@ -101,6 +113,22 @@ class WindowsTest : public testing::Test {
   }
   void end(uint64_t step, std::vector<SeqId> deferred = {}) {
     cache_.step_ended(StepId{step}, true, deferred);
+    check();
+  }
+  void save_all() {
+    for (std::vector<Transfer> out = cache_.save_idle({}); !out.empty(); out = cache_.save_idle({})) {
+      check();
+      for (const Transfer& t : out) cache_.transfer_ended(t.id, {});
+    }
+    check();
+  }
+  // Evicts what is idle on the device.
+  void push_out(uint64_t step) {
+    const SeqId other{90 + step};
+    cache_.add_sequence(other, std::vector<Token>(400, static_cast<Token>(step)), "", /*adopts=*/false);
+    submit(step, other, static_cast<uint32_t>(free_cells()) / 3 * 16);
+    cache_.step_ended(StepId{step}, /*ok=*/false, {});
+    cache_.remove_sequence(other);
     check();
   }
   uint32_t held(SeqId seq) { return cache_.summary(seq).kv_cells(Tier::kDevice); }
@@ -376,6 +404,58 @@ TEST_F(WindowsTest, ABlockThatLacksCellsTakesNoPlaceOfAWholeOne) {
   check();
   cache_.add_sequence(SeqId{3}, tokens(60), "");
   EXPECT_EQ(cache_.summary(SeqId{3}).cached_tokens, 48u);
+}
+
+// Of A's twelve blocks the windowed cells of nine are gone when they are saved.
+TEST_F(WindowsTest, ABlockThatLacksCellsOutlivesItsSequenceAndTheProcess) {
+  cache_.add_sequence(kA, tokens(200), "");
+  submit(1, kA, 192);
+  end(1);
+  push_out(2);
+  cache_.remove_sequence(kA);
+  save_all();
+  push_out(3);
+  cache_.add_sequence(kB, tokens(200), "");
+  const SequenceCells found = cache_.summary(kB);
+  EXPECT_EQ(found.cached_tokens, 192u);
+  EXPECT_EQ(found.cached_resident_cells, 0u);
+  EXPECT_EQ(found.cached_idle[index_of(Form::kKv)][index_of(Tier::kHost)], 12u + 2 * 3u);
+  std::vector<Token> other = tokens(200);
+  other[180] = 7;
+  KvCache next(options());
+  EXPECT_EQ(next.restore(cache_.saved_cells()), 12u);
+  next.add_sequence(kA, tokens(200), "");
+  EXPECT_EQ(next.summary(kA).cached_tokens, 192u);
+  EXPECT_EQ(next.summary(kA).cached_idle[index_of(Form::kKv)][index_of(Tier::kDisk)], 12u + 2 * 3u);
+  next.add_sequence(kB, other, "");
+  EXPECT_EQ(next.summary(kB).cached_tokens, 0u) << "the window before 176 is gone";
+  next.adopt(kA, 192);
+  EXPECT_EQ(next.check_integrity().message(), "");
+}
+
+// Where its block is computed again, the cells that a saved one lacks are saved, too.
+TEST_F(WindowsTest, WhatASavedBlockLacksIsSavedWhenItIsThereAgain) {
+  cache_.add_sequence(kA, tokens(200), "");
+  submit(1, kA, 192);
+  end(1);
+  push_out(2);
+  cache_.remove_sequence(kA);
+  save_all();
+  push_out(3);
+  cache_.add_sequence(kB, tokens(200), "", /*adopts=*/false);
+  submit(4, kB, 192);
+  end(4);
+  cache_.remove_sequence(kB);
+  save_all();
+  push_out(5);
+  std::vector<Token> other = tokens(200);
+  other[180] = 7;
+  cache_.add_sequence(SeqId{3}, other, "");
+  const SequenceCells found = cache_.summary(SeqId{3});
+  EXPECT_EQ(found.cached_tokens, 176u);
+  EXPECT_EQ(found.cached_resident_cells, 0u);
+  // (176 - 39) / 16 = 8 of eleven are dead.
+  EXPECT_EQ(found.cached_idle[index_of(Form::kKv)][index_of(Tier::kHost)], 11u + 2 * 3u);
 }
 
 // Of a prompt that was computed in chunks of 512 tokens: the cells that it holds, and those without windows.

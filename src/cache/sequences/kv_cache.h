@@ -385,6 +385,7 @@ class KvCache {
   InFlight in_flight(const TransferRecord& record) const;
   void count_failures(Sequence& seq, const TransferRecord& record, const Status& status);
   void use(const Use& use, TransferId transfer);
+  LayerSet to_save(const BlockMap::Block& block, Tier tier) const;
   bool can_be_saved(BlockId id, Tier tier) const;
   Transfer save_block(BlockId id, Tier tier);
   void note_losers(const Use& use, std::vector<Loser>& losers) const;

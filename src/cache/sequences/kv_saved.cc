@@ -30,19 +30,25 @@ std::vector<Transfer> KvCache::save_idle(const BytesByTier& ahead) {
   return out;
 }
 
+// What is to be saved of a block: all that is there, or what a saved one lacks behind windows.
+LayerSet KvCache::to_save(const BlockMap::Block& block, Tier tier) const {
+  const LayerSet here = block.at(kDeviceKv).usable(), there = block.at({Form::kKv, tier}).present;
+  if (!(map_.lasting_groups() - here).empty()) return {};
+  return there.empty() ? here : (here - there) & options_.geometry.windowed;
+}
+
 bool KvCache::can_be_saved(BlockId id, Tier tier) const {
   const BlockMap::Block& block = map_.block(id);
-  const LayerSet all = block.at(kDeviceKv).usable();
-  if (!block.published || !block.owners.empty() || !(map_.lasting_groups() - all).empty()) return false;
-  if (!block.at({Form::kKv, tier}).present.empty()) return false;
+  if (!block.published || !block.owners.empty()) return false;
+  const uint32_t cells = to_save(block, tier).count();
   // It must not take promised cells on either tier; frames that are being read are in use.
-  return budget(tier).available_cells() >= all.count() &&
-         budget(Tier::kDevice).available_cells() >= all.count();
+  return cells > 0 && budget(tier).available_cells() >= cells &&
+         budget(Tier::kDevice).available_cells() >= cells;
 }
 
 Transfer KvCache::save_block(BlockId id, Tier tier) {
   const Place to = {Form::kKv, tier};
-  const LayerSet all = map_.block(id).at(kDeviceKv).usable();
+  const LayerSet all = to_save(map_.block(id), tier);
   // In use before anything is evicted for them.
   std::vector<Use> uses;
   uses.reserve(2);
