@@ -60,12 +60,9 @@ class WindowTorture : public testing::TestWithParam<WindowCase> {};
 TEST_P(WindowTorture, EveryOutputIsWhatItsTokensSay) {
   const auto& [policy, depth, window, tiers] = GetParam();
   TortureConfig config = windows_config(policy, depth, window, tiers);
-  uint64_t dead = 0;
-  config.seen = [&](const View& view) {
-    for (const SeqView& s : view.running) dead += s.dead_blocks;
-  };
-  expect_windows_right(config, torture(config));
-  EXPECT_GT(dead, 0u);
+  const TortureOutcome out = torture(config);
+  expect_windows_right(config, out);
+  EXPECT_GT(out.counts.dead_blocks, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -91,12 +88,9 @@ TEST_P(WindowFormTorture, EveryOutputIsWhatItsTokensSay) {
     config.scratch_tokens = 900;
   }
   if (!policy.starts_with("ellm")) config.x_bytes = 8;
-  uint64_t dead = 0;
-  config.seen = [&](const View& view) {
-    for (const SeqView& s : view.running) dead += s.dead_blocks;
-  };
-  expect_windows_right(config, torture(config));
-  EXPECT_GT(dead, 0u);
+  const TortureOutcome out = torture(config);
+  expect_windows_right(config, out);
+  EXPECT_GT(out.counts.dead_blocks, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -134,9 +134,13 @@ TEST(TierTorture, WindowsUnderEveryPolicy) {
       RigOptions options = torture.tiers(1);
       options.policy = in_order_of_arrival(policy);
       options.link = RigLink::kFake;
-      EXPECT_EQ(torture.torture(options).wrong, 0u);
+      const TierTortureOutcome out = torture.torture(options);
+      EXPECT_EQ(out.wrong, 0u);
+      EXPECT_GT(out.run.plans.dead_blocks, 0u);
       options.windows_free_memory = false;
-      EXPECT_EQ(torture.torture(options).wrong, 0u) << "where all is kept";
+      const TierTortureOutcome kept = torture.torture(options);
+      EXPECT_EQ(kept.wrong, 0u) << "where all is kept";
+      EXPECT_EQ(kept.run.plans.dead_blocks, 0u);
     }
   }
 }
