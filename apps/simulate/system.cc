@@ -102,6 +102,7 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   // for all of them are those of the stages together.
   out.link = link_of(link * parallel.pipeline);
   out.layers = model.layers;
+  out.windows = model.windows;
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / parallel.tensor);
   out.kv_heads = static_cast<uint32_t>(kv_heads);
   out.head_dim = model.head_dim;
@@ -281,6 +282,9 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
   KV_ASSIGN_OR_RETURN(engine.cache.geometry,
                       make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer,
                                     system.x_bytes_per_token_layer));
+  // Instances that lend do not compute windows for each other.
+  if (!system.windows.empty() && !lends(o, policy))
+    add_windows(runtime, system.windows, engine.cache.geometry);
   if (lends(o, policy)) {
     // What the others have beside their rings.
     const CacheGeometry& g = engine.cache.geometry;

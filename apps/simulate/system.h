@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/simulate/simulate.h"
 #include "base/status.h"
@@ -32,6 +33,7 @@ struct SimulatedSystem {
   CostModel costs;
   // The model's shape, for one device.
   uint32_t layers = 0;
+  std::vector<uint32_t> windows;  // see ModelShape
   uint64_t kv_plane_bytes_per_token_layer = 0;
   uint64_t x_bytes_per_token_layer = 0;
   uint32_t context = 0;  // tokens that the model was trained for

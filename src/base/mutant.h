@@ -82,6 +82,9 @@ enum class Mutant {
   kTransferSourceFreedEarly,
   kDiskPlacesMixed,        // a piece is read where its neighbour on the disk begins
   kProjectedAtOrigin,      // K and V made of X are placed as if their block were the sequence's first
+  kDeadTooEarly,           // a sequence gives up the first block of its window, too
+  kPrefixWindowShort,      // a prefix is found though the first block of its window is missing
+  kWindowShorter,          // a window has a token fewer where cells are given up
   kDeferredFill,           // a frame counts as filled though its rows left the step
   kStaleX,                 // X counts as current though its block has grown since
   kCorruptKept,            // a copy stays though other bytes were read than had been written

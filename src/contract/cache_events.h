@@ -11,8 +11,9 @@ namespace kvasir {
 
 struct CacheEvent {
   // kStored: a request with its tokens, and those before it, would reuse the block from now on. kRemoved: not
-  // any more. kCleared: none is reused, of all blocks.
-  // A block that begins to come from another tier is removed there and stored here.
+  // any more. kCleared: none is reused, of all blocks. In layer groups with a window cells of a stored block
+  // may be gone: it is then reused only by requests that share the prompt up to a place whose window is
+  // there. A block that begins to come from another tier is removed there and stored here.
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
 
   Kind kind = Kind::kCleared;

@@ -15,7 +15,15 @@ struct CellCapacity {
   uint32_t borrowed_cells = 0;  // of peers, in addition
   uint32_t leaf_blocks = 0;     // blocks per leaf of attention; used where cells are borrowed
   bool may_borrow = false;      // also while there is nothing to borrow
+  // Of the groups, those of which a sequence needs no more than so many blocks (CacheGeometry::most_cells).
+  uint32_t windowed_groups = 0;
+  uint32_t window_blocks = 0;
 
+  // Cells of a sequence of so many blocks, if all are on the device.
+  uint64_t most_cells(uint32_t blocks) const {
+    return uint64_t{blocks} * (groups - windowed_groups) +
+           uint64_t{std::min(blocks, window_blocks)} * windowed_groups;
+  }
   bool borrows() const { return may_borrow || borrowed_cells > 0; }
   uint64_t slower() const { return uint64_t{slower_cells} + borrowed_cells; }
   // Blocks that pass through the ring, for a sequence with its full blocks on the slower tier. Peers attend

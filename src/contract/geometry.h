@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "base/check.h"
 #include "base/leaf_tokens.h"
 #include "base/units.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
+#include "contract/layer_set.h"
 
 namespace kvasir {
 
@@ -25,6 +27,12 @@ struct CacheGeometry {
   uint64_t kv_plane_bytes_per_token_layer = 0;
   // Bytes of X, the operand of the QKV projection, including scales; a multiple of 4. 0: no copies in form X.
   uint64_t x_bytes_per_token_layer = 0;
+  // In the layer groups `windowed` a position attends to no more than its last `window` positions, its own
+  // included. 0: there are none of them.
+  uint32_t window = 0;
+  LayerSet windowed{};
+  // Tokens of a chunk for which a sequence has room beside its window in any case.
+  uint32_t window_chunk = 512;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }
@@ -64,6 +72,53 @@ struct CacheGeometry {
     return (ceil_div(tokens.end, kLeafTokens) - tokens.begin / kLeafTokens) * blocks_per_leaf();
   }
   uint32_t block_of(uint32_t position) const { return position / block_tokens; }
+
+  // Blocks of a windowed group that a running sequence needs at most. Longer chunks take free cells.
+  uint32_t window_blocks() const { return blocks_for(window + window_chunk) + 1; }
+  // The cells in these groups that a sequence of so many blocks needs at a time, if it gives up those that
+  // are dead.
+  uint32_t most_cells(uint32_t blocks, const LayerSet& in) const {
+    const uint32_t of_windows = (in & windowed).count();
+    return blocks * (in.count() - of_windows) + std::min(blocks, window_blocks()) * of_windows;
+  }
+  uint32_t most_cells(uint32_t blocks) const { return most_cells(blocks, LayerSet::all(groups())); }
+  // The blocks of the longest sequence that needs no more than so many cells at a time.
+  uint32_t blocks_within(uint32_t cells) const {
+    const uint32_t all = cells / groups(), lasting = groups() - windowed.count();
+    if (windowed.empty() || all < window_blocks()) return all;
+    if (lasting == 0) return UINT32_MAX / block_tokens;
+    return window_blocks() + (cells - window_blocks() * groups()) / lasting;
+  }
+  // The tokens that take the memory which a sequence of so many needs at a time, where they are kept in all
+  // groups; and by how many these grow with one token more.
+  double memory_tokens(double tokens) const {
+    const double beyond = std::max(0.0, tokens - static_cast<double>(window_blocks()) * block_tokens);
+    return tokens - beyond * windowed.count() / groups();
+  }
+  double memory_growth(double tokens) const { return memory_tokens(tokens + 1) - memory_tokens(tokens); }
+  // The cells in these groups of a block whose windowed ones are dead; if there are no others, of one that
+  // lives.
+  uint32_t lasting_in(const LayerSet& groups) const {
+    const uint32_t lasting = (groups - windowed).count();
+    return lasting > 0 ? lasting : groups.count();
+  }
+  // The window of each layer, 0: none. A group with layers of both kinds has none; where windows differ, the
+  // largest counts for all.
+  void set_windows(std::span<const uint32_t> by_layer) {
+    window = 0;
+    windowed = LayerSet::all(groups());
+    for (uint32_t l = 0; l < layers; ++l) {
+      if (by_layer[l] == 0) windowed.remove(group_of(l));
+      window = std::max(window, by_layer[l]);
+    }
+    if (windowed.empty()) window = 0;
+  }
+  // The first blocks of a sequence are dead in its windowed groups: no row from position `ready_tokens` on
+  // attends to them. A sequence that keeps X may have to begin the block again in which it ends.
+  uint32_t dead_blocks(uint32_t ready_tokens) const {
+    if (has(Form::kX)) ready_tokens -= ready_tokens % block_tokens;
+    return window == 0 || ready_tokens < window ? 0 : (ready_tokens - window + 1) / block_tokens;
+  }
 };
 
 }  // namespace kvasir

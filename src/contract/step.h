@@ -30,8 +30,9 @@ struct KvPlanes {
   friend bool operator==(const KvPlanes&, const KvPlanes&) = default;
 };
 
-// The frames of a sequence's blocks on the device: [block * groups + group]; absent if there is none. Steps
-// share the table until it changes, so that an unchanged history costs nothing.
+// The frames of a sequence's blocks on the device: [block * groups + group]; absent if there is none. Those
+// of blocks that lie wholly behind a layer's window are not read, and are absent. Steps share the table until
+// it changes, so that an unchanged history costs nothing.
 using BlockTable = std::vector<KvPlanes>;
 
 // Rows of one sequence, with consecutive positions. A sequence may have several slices: those that restore
@@ -212,6 +213,7 @@ struct Step {
                   uint32_t layer) const {
     if (is_staged(slice, block, layer)) return staged[staged_index(slice, block, layer)];
     const KvPlanes& frame = (*slice.table)[block * groups + geometry.group_of(layer)];
+    if (!frame.present()) return frame;
     const uint64_t offset = geometry.layer_in_group(layer) * geometry.piece_bytes(Form::kKv);
     return {frame.k + offset, frame.v + offset};
   }

@@ -60,14 +60,21 @@ struct SequenceCells {
   // and in any form that yields K and V, and never the last known token, whose logits are needed.
   // `cached_resident_cells` of their cells are KV on the device. The sequence would hold one copy of each
   // cell. `cached_idle` counts, by form and tier, those of these copies that belong to blocks
-  // without references: adoption takes them from the tier's idle cells.
+  // without references: adoption takes them from the tier's idle cells. `cached_shared_cells` of the resident
+  // cells are in windowed layer groups and in use: others may keep them when they are dead for this sequence,
+  // so that they make no room for its own.
   uint32_t cached_tokens = 0;
   uint32_t cached_resident_cells = 0;
   // Of the cached blocks, those of whole leaves of attention that lie at peers in every layer group: a
   // sequence that streams adopts them where they are, and the peers attend to them. 0 where peers compute no
   // prompts.
   uint32_t cached_peer_blocks = 0;
+  uint32_t cached_shared_cells = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
+  // In the windowed layer groups its first blocks are dead (CacheGeometry::dead_blocks): it holds none of
+  // these cells and needs none. They are not dropped, and count like blocks on the device in `device_groups`
+  // and `resident_blocks`.
+  uint32_t dead_blocks = 0;
   // Cells that promises still hold for it, by tier.
   std::array<uint32_t, kTiers> promised_cells{};
   // Of the blocks that the layer group with the fewest blocks on the device lacks there, so many need no
@@ -78,9 +85,19 @@ struct SequenceCells {
   uint32_t held(Form form, Tier tier) const { return cells[index_of(form)][index_of(tier)]; }
   uint32_t own(Form form, Tier tier) const { return own_cells[index_of(form)][index_of(tier)]; }
   uint32_t kv_cells(Tier tier) const { return held(Form::kKv, tier); }
+  // Of the resident cells that it may adopt, those in use that its promise need not cover.
+  uint32_t cached_in_use() const {
+    const uint32_t apart = cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)] + cached_shared_cells;
+    return cached_resident_cells - std::min(cached_resident_cells, apart);
+  }
   uint32_t own_kv_cells(Tier tier) const { return own(Form::kKv, tier); }
   // It holds X on a tier other than the device. To be projected, that X passes through the stage ring.
   bool x_elsewhere() const { return held(Form::kX, Tier::kHost) + held(Form::kX, Tier::kDisk) > 0; }
+  uint32_t dead_cells(const CacheGeometry& geometry) const { return dead_blocks * geometry.windowed.count(); }
+  // The cells of its blocks that are not dead.
+  uint32_t live_cells(const CacheGeometry& geometry) const {
+    return blocks * geometry.groups() - dead_cells(geometry);
+  }
   uint32_t promised(Tier tier) const { return promised_cells[static_cast<size_t>(tier)]; }
   // Every block is on the device in every layer group.
   bool resident() const { return resident_blocks == blocks; }
@@ -207,8 +224,15 @@ struct View {
         admitted ? reach : (peers.peers_refuse ? peers.borrowed : peers.most_borrowed);
     const uint32_t slower = total_cells(slower_tier());
     const uint32_t own = slower - std::min(slower, peers.borrowed + peers.recalled);
-    return {geometry.groups(),          total_cells(Tier::kDevice), own, stage_blocks, borrowable,
-            geometry.blocks_per_leaf(), peers.most_borrowed > 0};
+    return {geometry.groups(),
+            total_cells(Tier::kDevice),
+            own,
+            stage_blocks,
+            borrowable,
+            geometry.blocks_per_leaf(),
+            peers.most_borrowed > 0,
+            geometry.windowed.count(),
+            geometry.window_blocks()};
   }
 
   std::vector<SeqView> running;  // in the order of admission

@@ -22,7 +22,7 @@
 
 namespace kvasir {
 
-// The copies of one cell, as bits. 0: it is dropped.
+// The copies of one cell, as bits. 0: it is dropped. The copies of a dead one are for other sequences.
 // bit p: there is a usable copy at place p (cache/blocks/place.h: KV on device, host, disk; X likewise);
 // bit 6 + p: a copy at place p is being filled; and those below.
 using CellState = uint16_t;
@@ -30,6 +30,7 @@ inline constexpr CellState kFillingShift = kPlaces;
 inline constexpr CellState kAtPeer = 1 << 12;  // the KV on the host tier lies in memory of a peer
 inline constexpr CellState kStaged = 1 << 13;  // the last step read it through the stage ring
 inline constexpr CellState kShared = 1 << 14;  // other sequences have the same block
+inline constexpr CellState kDead = 1 << 15;    // the sequence does not read it again: it is behind a window
 
 // The cells of one block.
 struct BlockCells {
@@ -37,6 +38,7 @@ struct BlockCells {
   std::array<LayerSet, kPlaces> filling{};
   LayerSet at_peers;
   LayerSet staged;
+  LayerSet dead;
   bool shared = false;
   friend bool operator==(const BlockCells&, const BlockCells&) = default;
 

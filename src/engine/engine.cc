@@ -24,7 +24,10 @@ uint32_t Engine::longest_fit(const CacheOptions& cache) {
                                  cache.cells(cache.slower_tier()) - borrowable,
                                  cache.stage_blocks(),
                                  borrowable,
-                                 cache.geometry.blocks_per_leaf()};
+                                 cache.geometry.blocks_per_leaf(),
+                                 /*may_borrow=*/false,
+                                 cache.geometry.windowed.count(),
+                                 cache.geometry.window_blocks()};
   return KvPlacement::longest(capacity) * cache.geometry.block_tokens;
 }
 

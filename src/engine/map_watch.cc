@@ -43,6 +43,7 @@ CellState BlockCells::state(uint32_t group) const {
   }
   if (at_peers.contains(group)) state |= kAtPeer;
   if (staged.contains(group)) state |= kStaged;
+  if (dead.contains(group)) state |= kDead;
   return state;
 }
 
@@ -180,6 +181,7 @@ void MapWatch::add_blocks(SeqId id, const Planned* planned, std::vector<BlockRun
   const size_t kv = index_of(kDeviceKv);
   for (uint32_t i = 0; i < table.size(); ++i) {
     BlockCells cells = cells_of(p_.cache.block(table[i]));
+    if (i < p_.cache.dead_blocks(id)) cells.dead = p_.cache.geometry().windowed;
     if (planned) {
       for (const CopyChange& c : planned->staged) {
         const Interval blocks = c.blocks(p_.cache.geometry().block_tokens, /*tail=*/true);

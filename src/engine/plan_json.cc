@@ -146,8 +146,10 @@ void seq_fields(Archive&& field, Seq& s) {
   field("transfers", s.transfers);
   field("cached_tokens", s.cached_tokens);
   field("cached_resident_cells", s.cached_resident_cells);
+  field.newer("cached_shared_cells", s.cached_shared_cells);
   field("cached_idle", s.cached_idle);
-  field("cached_peer_blocks", s.cached_peer_blocks);
+  field.newer("cached_peer_blocks", s.cached_peer_blocks);
+  field.newer("dead_blocks", s.dead_blocks);
   field("promised_cells", s.promised_cells);
   field("peer_blocks", s.peer_blocks);
   field("preemptions", s.preemptions);
@@ -165,6 +167,9 @@ void view_fields(Archive&& field, V& v) {
   field("layers_per_group", v.geometry.layers_per_group);
   field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
   field("x_bytes_per_token_layer", v.geometry.x_bytes_per_token_layer);
+  field.newer("window", v.geometry.window);
+  field.newer("windowed", v.geometry.windowed);
+  field.newer("window_chunk", v.geometry.window_chunk);
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);
@@ -190,12 +195,21 @@ struct Writer {
   void operator()(const char* key, const T& value) {
     j[key] = value;
   }
+  template <typename T>
+  void newer(const char* key, const T& value) {
+    j[key] = value;
+  }
 };
 struct Reader {
   const json& j;
   template <typename T>
   void operator()(const char* key, T& value) {
     j.at(key).get_to(value);
+  }
+  // Older logs have none: then the default stays.
+  template <typename T>
+  void newer(const char* key, T& value) {
+    if (j.contains(key)) j.at(key).get_to(value);
   }
 };
 

@@ -55,7 +55,8 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
   const bool partial = options.kv && !where.streams;
   const uint32_t blocks = g.blocks_for(tokens_asked(seq, options));
   const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
-  const bool some_elsewhere = adopted * groups > there;
+  const uint32_t dead = g.dead_blocks(adopted * g.block_tokens) * g.windowed.count();
+  const bool some_elsewhere = adopted * groups - dead > there;
   const uint32_t at_peers = adopted > 0 && where.streams ? seq.cached_peer_blocks : 0;
 
   Admission a;
@@ -85,7 +86,8 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
     a.free_device_cells = 2 * groups + away * where.kept_groups;
     a.device_cells = less((blocks - std::min(blocks, std::max(away, adopted))) * groups, promised);
   } else {
-    a.device_cells = less(blocks * groups - there, promised);
+    const uint32_t adopts = less(there, seq.cached_shared_cells);
+    a.device_cells = less(less(g.most_cells(blocks), adopts), promised);
   }
   return a;
 }
@@ -103,7 +105,7 @@ Admission Admission::of_held(const View& view, const PlanState::Seq& state, cons
 
   Admission a;
   uint32_t missing = 0;
-  if (!back.empty() && (held < seq.blocks * groups || seq.leaving_cells > 0)) {
+  if (!back.empty() && (held < seq.live_cells(g) || seq.leaving_cells > 0)) {
     a.brought_back = back;
     missing = cells_to_add(
         g, seq, seq.blocks,
@@ -116,7 +118,8 @@ Admission Admission::of_held(const View& view, const PlanState::Seq& state, cons
     more = less(behind.device, promised);
     a.slower_cells = behind.slower;
   } else {
-    if (!streams) more = less(g.blocks_for(tokens_asked(seq, options)) * groups, promised + held + missing);
+    if (!streams)
+      more = less(g.most_cells(g.blocks_for(tokens_asked(seq, options))), promised + held + missing);
     a.slower_cells = slower_cells_to_come(view, seq);
   }
   // The cells brought back are promised together with the cells to compute.

@@ -109,7 +109,11 @@ inline uint32_t cells_to_add(const CacheGeometry& geometry, const SeqView& seq, 
   const bool device_kv = change.form == Form::kKv && change.tier == Tier::kDevice;
   if (device_kv && last_block_only && seq.tail_resident) return 0;
   const uint32_t named = change.blocks(geometry.block_tokens, change.adds_tail(stops)).size();
-  const uint32_t all = blocks * geometry.groups();
+  // What it has just adopted the view does not show.
+  const uint32_t dead_blocks =
+      seq.blocks == 0 ? geometry.dead_blocks(blocks * geometry.block_tokens) : seq.dead_blocks;
+  const uint32_t dead = std::min(blocks, dead_blocks) * geometry.windowed.count();
+  const uint32_t all = blocks * geometry.groups() - dead;
   return std::min(named * change.layers.count(),
                   all - std::min(all, seq.held(change.form, change.tier) + adopted));
 }

@@ -26,8 +26,7 @@ struct KvPlacement {
 
   // For a sequence of `blocks` blocks at its maximum length.
   static KvPlacement of(uint32_t blocks, const CellCapacity& c) {
-    const uint64_t cells = uint64_t{blocks} * c.groups;
-    if (cells <= c.device_cells) return {true, false, c.groups, 0};
+    if (c.most_cells(blocks) <= c.device_cells) return {true, false, c.groups, 0};
     // The ring must pass its history and a block that is being written. The device must have room for the
     // block in which it ends and the one in which a chunk begins.
     if (c.stage_blocks < c.passing(blocks) || c.slower() == 0 || c.device_cells < 2 * c.groups) return {};
@@ -43,12 +42,14 @@ struct KvPlacement {
     return away * kept_groups + (blocks - away) * groups;
   }
 
-  // Length in blocks of the longest sequence that fits.
+  // Length in blocks of the longest sequence that fits; kMostBlocks where none is too long.
+  static constexpr uint32_t kMostBlocks = 1 << 20;
   static uint32_t longest(const CellCapacity& c) {
-    uint32_t fits = c.groups == 0 ? 0 : c.device_cells / c.groups;
-    uint32_t end =
-        std::max(fits, c.groups == 0 ? 0 : static_cast<uint32_t>((c.device_cells + c.slower()) / c.groups)) +
-        1;
+    if (c.groups == 0) return 0;
+    uint32_t fits = c.device_cells / c.groups;
+    const uint32_t lasting = std::max(c.groups - c.windowed_groups, 1u);
+    uint32_t end = static_cast<uint32_t>((c.device_cells + c.slower()) / lasting) + 1;
+    if (c.windowed_groups == c.groups && c.most_cells(kMostBlocks) <= c.device_cells) return kMostBlocks;
     while (end - fits > 1) {
       const uint32_t middle = fits + (end - fits) / 2;
       (of(middle, c).fits ? fits : end) = middle;

@@ -244,7 +244,7 @@ void PlanBuilder::count_work(const SeqView& seq, const Rows& rows) {
 double PlanBuilder::projected_tokens(const SeqView& seq) const {
   uint32_t there = seq.dropped_cells;
   for (Tier tier : kAllTiers) there += seq.kv_cells(tier);
-  const uint32_t all = seq.blocks * groups_;
+  const uint32_t all = seq.live_cells(view_.geometry);
   return static_cast<double>(all - std::min(all, there)) * view_.geometry.block_tokens *
          view_.geometry.layers_per_group;
 }

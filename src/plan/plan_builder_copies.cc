@@ -55,7 +55,8 @@ bool PlanBuilder::preempt_and_offload(const SeqView& seq, const LayerSet& as_x) 
   const uint32_t full = seq.ready_tokens / b;
   const uint32_t x_here = seq.held(Form::kX, Tier::kDevice);
   const uint32_t x_of_tail = full * b < seq.ready_tokens ? std::min(x_here, as_x.count()) : 0;
-  const uint32_t fresh = as_x.empty() ? 0 : std::min(full, ceil_div(x_here - x_of_tail, as_x.count()));
+  const uint32_t fresh =
+      as_x.empty() ? 0 : std::min(full, ceil_div(x_here - x_of_tail, view_.geometry.lasting_in(as_x)));
   const auto copy_away = [&](Interval tokens, const LayerSet& layers, Form form) {
     if (tokens.empty() || layers.empty()) return;
     add(CopyChange{Verb::kAdd, seq.id, tokens, layers, form, slower_, Trigger::kNow});

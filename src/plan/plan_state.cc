@@ -113,7 +113,8 @@ Status PlanState::apply(const Adoption& a) {
   s->blocks = s->resident = a.tokens / view_.geometry.block_tokens;
   s->device_groups = all_;
   const uint32_t there = v.cached_resident_cells;
-  const uint32_t elsewhere = s->blocks * groups_ - there;
+  const uint32_t dead = view_.geometry.dead_blocks(a.tokens) * view_.geometry.windowed.count();
+  const uint32_t elsewhere = s->blocks * groups_ - dead - there;
   s->adopted_device_cells = there;
   if (elsewhere > 0) {
     s->resident = 0;

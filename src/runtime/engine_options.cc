@@ -9,6 +9,23 @@
 #include "sched/registry.h"
 
 namespace kvasir {
+namespace {
+
+// Of the layers that a group may have, as many as never mix those that have a window with others.
+uint32_t layers_of_one_kind(const CacheGeometry& geometry, std::span<const uint32_t> windows) {
+  const auto mixes = [&](uint32_t in_group) {
+    for (uint32_t l = 1; l < geometry.layers; ++l) {
+      if (l % in_group != 0 && (windows[l] > 0) != (windows[l - 1] > 0)) return true;
+    }
+    return false;
+  };
+  for (uint32_t n = geometry.layers_per_group; n > 0; --n) {
+    if (!mixes(n)) return ceil_div(geometry.layers, n) <= kMaxLayerGroups ? n : geometry.layers_per_group;
+  }
+  return geometry.layers_per_group;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ModelFile>> open_model(const RuntimeOptions& options) {
   const QuantizationRecipe* recipe = nullptr;
@@ -121,9 +138,19 @@ FormBytes x_forms(const RuntimeOptions& options, const ModelFile& model, const D
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
                                     const Decoder::Options& decoder) {
   const ModelSpec& config = model.spec();
-  return make_geometry(options, static_cast<uint32_t>(config.layers),
-                       config.kv_plane_bytes_per_token_layer(decoder.kv_type),
-                       x_forms(options, model, decoder).x_per_token_layer);
+  KV_ASSIGN_OR_RETURN(CacheGeometry geometry,
+                      make_geometry(options, static_cast<uint32_t>(config.layers),
+                                    config.kv_plane_bytes_per_token_layer(decoder.kv_type),
+                                    x_forms(options, model, decoder).x_per_token_layer));
+  // No GPU has been shown to leave holes in block tables alone: there all cells are kept.
+  if (is_on_gpu(options)) return geometry;
+  add_windows(options, config.windows(), geometry);
+  return geometry;
+}
+
+void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_layer, CacheGeometry& layout) {
+  if (options.kv_layer_group == 0) layout.layers_per_group = layers_of_one_kind(layout, by_layer);
+  layout.set_windows(by_layer);
 }
 
 std::string geometry_name(const CacheGeometry& g) {

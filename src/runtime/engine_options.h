@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -31,6 +32,9 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFi
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
                                     uint64_t kv_plane_bytes_per_token_layer,
                                     uint64_t x_bytes_per_token_layer);
+// The window of attention of each layer, 0: none. Layer groups become smaller, unless --kv-layer-group says
+// how large they are, so that none has layers of both kinds.
+void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_layer, CacheGeometry& layout);
 // Adds frames for X of so many bytes, unless K and V are no larger: then X saves nothing.
 CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 

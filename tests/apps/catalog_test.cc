@@ -120,6 +120,26 @@ TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
   }
 }
 
+TEST(CatalogTest, ReadsTheWindowsOfLayers) {
+  const auto windows = [](const char* keys) {
+    const char* const shape = R"({{"num_hidden_layers":6,"hidden_size":64,"num_attention_heads":4,)"
+                              R"("num_key_value_heads":2,"intermediate_size":100,"vocab_size":10{}}})";
+    return parse_model(fmt::format(fmt::runtime(shape), keys), "a.json").value().windows;
+  };
+  using Windows = std::vector<uint32_t>;
+  EXPECT_EQ(windows(""), Windows());
+  EXPECT_EQ(windows(R"(,"sliding_window":null)"), Windows());
+  EXPECT_EQ(windows(R"(,"sliding_window":32)"), Windows(6, 32));
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"use_sliding_window":false)"), Windows());
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"max_window_layers":4)"), (Windows{0, 0, 0, 0, 32, 32}));
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"model_type":"gemma2")"), (Windows{32, 0, 32, 0, 32, 0}));
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"model_type":"gemma3_text")"), (Windows{32, 32, 32, 32, 32, 0}));
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"sliding_window_pattern":3)"), (Windows{32, 32, 0, 32, 32, 0}));
+  EXPECT_EQ(windows(R"(,"sliding_window":32,"layer_types":["full_attention","sliding_attention",)"
+                    R"("sliding_attention","full_attention","sliding_attention","full_attention"])"),
+            (Windows{0, 32, 32, 0, 32, 0}));
+}
+
 TEST(CatalogTest, AFolderWithAConfigIsAModelAndAFileADevice) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "kvasir_catalog_test";
   std::filesystem::create_directories(folder);

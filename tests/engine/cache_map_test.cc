@@ -187,7 +187,7 @@ TEST(CacheMap, LinesGiveBackEveryFrameOfATorture) {
 }
 
 // What a policy is told of the sequence, which the cache counts in its own way.
-void expect_as_told(const SeqView& view, const DrawnSequence& drawn) {
+void expect_as_told(const SeqView& view, const CacheGeometry& geometry, const DrawnSequence& drawn) {
   uint32_t blocks = 0;
   for (const auto& [state, count] : drawn.groups.at(0)) blocks += count;
   EXPECT_EQ(blocks, view.blocks);
@@ -197,19 +197,26 @@ void expect_as_told(const SeqView& view, const DrawnSequence& drawn) {
     EXPECT_EQ(cells_with(drawn, 1u << p), view.held(place.form, place.tier)) << "place " << p;
   }
   EXPECT_EQ(cells_with(drawn, 0), view.dropped_cells);
+  EXPECT_EQ(cells_with(drawn, kDead), view.dead_cells(geometry));
 }
 
 // Without blocks that outlive their sequences and without anything in flight each copy is one that a sequence
 // holds.
 TEST(CacheMap, ItSaysWhatTheCacheCounts) {
-  for (const char* policy : {"random", "auto", "layerkv", "vllm-swap"}) {
+  for (const char* policy : {"random", "auto", "layerkv", "vllm-swap", "sarathi"}) {
     SCOPED_TRACE(policy);
+    const bool windows = policy == std::string("sarathi");
     CheckingSink sink(11);
     TortureConfig config = with_tiers(policy);
     config.prefix_caching = false;
     config.x_bytes = policy == std::string("random") ? 8 : 0;
     config.map = &sink;
-    uint64_t compared = 0;
+    if (windows) {
+      config.layers_per_group = 1;
+      config.layers = 6;
+      config.window = 41;
+    }
+    uint64_t compared = 0, dead = 0;
     config.seen = [&](const View& view) {
       const DrawnMap* map = sink.truth();
       sink.want();
@@ -218,13 +225,15 @@ TEST(CacheMap, ItSaysWhatTheCacheCounts) {
         for (const SeqView& s : *list) {
           const auto it = map->sequences.find(raw(s.id));
           if (it == map->sequences.end()) continue;
-          expect_as_told(s, it->second);
+          expect_as_told(s, view.geometry, it->second);
           compared += s.blocks > 0;
+          dead += s.dead_blocks;
         }
       }
     };
     EXPECT_EQ(torture(config).wrong, 0u);
     EXPECT_GT(compared, 10u);
+    EXPECT_EQ(dead > 0, windows);
   }
 }
 

@@ -15,6 +15,7 @@ bool is_interval(const LayerSet& layers, uint32_t groups) {
 
 PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   plans += other.plans;
+  dead_blocks += other.dead_blocks;
   partial_steps += other.partial_steps;
   decode_steps += other.decode_steps;
   staged_decode_steps += other.staged_decode_steps;
@@ -45,9 +46,11 @@ StepPlan CountingPolicy::plan(const View& view) {
                                    [](const Rows& r) { return r.kind == RowKind::kDecode; });
   const bool stages = std::any_of(plan.copies.begin(), plan.copies.end(),
                                   [](const CopyChange& c) { return c.verb == Verb::kStage; });
+  for (const SeqView& s : view.running) counts_.dead_blocks += s.dead_blocks;
   for (const SeqView& s : view.waiting) {
     const uint32_t kv = s.kv_cells(Tier::kDevice) + s.kv_cells(Tier::kHost) + s.kv_cells(Tier::kDisk);
-    counts_.x_restores += has_rows(s) && s.x_elsewhere() && kv + s.dropped_cells < s.blocks * groups;
+    counts_.x_restores +=
+        has_rows(s) && s.x_elsewhere() && kv + s.dropped_cells < s.live_cells(view.geometry);
   }
   for (const Reason& reason : plan.reasons) counts_.switches_to_x += reason.cause == Cause::kBecomesX;
   bool x = false, disk = false, again = false;

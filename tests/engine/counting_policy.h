@@ -13,6 +13,7 @@ namespace kvasir::test {
 
 struct PlanCounts {
   uint64_t plans = 0;
+  uint64_t dead_blocks = 0;  // that views showed of sequences that run, together
   // Plans with rows of a sequence of which some layer groups, not all, are on the device.
   uint64_t partial_steps = 0;
   uint64_t decode_steps = 0;          // plans with a decode

@@ -31,6 +31,7 @@ struct Memory {
   uint32_t stage_blocks = 0;
   uint32_t batched_tokens = 64;
   int depth = 1;
+  uint32_t window = 0;  // of all layers but every third one
 
   static Memory any(Random& random) {
     Memory m;
@@ -41,17 +42,21 @@ struct Memory {
     m.stage_blocks = m.host_blocks > 0 ? static_cast<uint32_t>(random.between(8, 60)) : 0;
     m.batched_tokens = 16u << random.below(5);
     m.depth = static_cast<int>(random.between(1, 2));
+    m.window = std::vector<uint32_t>{0, 0, 23, 70}[random.below(4)];
     return m;
   }
   std::string text() const {
-    return fmt::format("block {} group {} device {} host {} ring {} batch {} depth {}", block_tokens,
-                       layers_per_group, device_blocks, host_blocks, stage_blocks, batched_tokens, depth);
+    return fmt::format("block {} group {} device {} host {} ring {} batch {} depth {} window {}",
+                       block_tokens, layers_per_group, device_blocks, host_blocks, stage_blocks,
+                       batched_tokens, depth, window);
   }
 };
 
 EngineOptions options_of(const Memory& m) {
   EngineOptions o;
   o.cache.geometry = {m.block_tokens, kLayers, m.layers_per_group, 8};
+  o.cache.geometry.set_windows(std::vector<uint32_t>{m.window, m.window, 0, m.window, m.window, 0});
+  o.cache.geometry.window_chunk = 16;
   o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * m.device_blocks;
   o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * m.host_blocks;
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * m.stage_blocks;
@@ -98,7 +103,8 @@ void serve_longest(const std::string& policy, const Memory& memory, int others, 
     ASSERT_TRUE(sink->finish.has_value()) << "a request of " << r.prompt.size() << " tokens has not ended; "
                                           << engine.metrics().num_preemptions << " preemptions";
     EXPECT_EQ(*sink->finish, FinishReason::kLength) << sink->error;
-    EXPECT_EQ(sink->tokens, shadow_output(kLayers, r.prompt, r.sampling, kOutput, r.stop_tokens));
+    EXPECT_EQ(sink->tokens, shadow_output(ShadowLayers(options.cache.geometry), r.prompt, r.sampling, kOutput,
+                                          r.stop_tokens));
   }
   EXPECT_EQ(engine.metrics().standstills, 0u);
 }

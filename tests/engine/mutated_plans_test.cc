@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "engine/mutating_policy.h"
 #include "engine/torture.h"
@@ -14,9 +16,10 @@ namespace kvasir::test {
 namespace {
 
 // Worlds with something of each: tiers, X, dropped cells, promises.
-TortureConfig world(const std::string& policy) {
+TortureConfig world(const std::string& policy, uint32_t window) {
   TortureConfig c;
   c.policy = policy;
+  c.window = window;
   c.groups = 3;
   c.layers_per_group = 1;
   c.total_blocks = 30;
@@ -27,15 +30,15 @@ TortureConfig world(const std::string& policy) {
   c.scratch_tokens = 512;
   c.cancels = 0.05;
   c.tenants = 1;  // plans of many requests have more that can be wrong
-  c.most_mutations = at_long_level() ? 2'500'000 : 3'000;
-  c.requests = at_long_level() ? 400'000 : 400;
+  c.most_mutations = at_long_level() ? 2'500'000 : 4'000;
+  c.requests = at_long_level() ? 400'000 : 600;
   return c;
 }
 
-class MutatedPlans : public testing::TestWithParam<std::string> {};
+class MutatedPlans : public testing::TestWithParam<std::tuple<std::string, uint32_t>> {};
 
 TEST_P(MutatedPlans, WhatIsAcceptedIsCarriedOutAndWhatIsRefusedBreaksARule) {
-  TortureConfig config = world(GetParam());
+  TortureConfig config = world(std::get<0>(GetParam()), std::get<1>(GetParam()));
   MutationCounts counts;
   config.mutations = &counts;
   const TortureOutcome out = torture(config);
@@ -52,11 +55,13 @@ TEST_P(MutatedPlans, WhatIsAcceptedIsCarriedOutAndWhatIsRefusedBreaksARule) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, MutatedPlans,
-                         testing::Values("random", "random-forms", "random-promises", "ellm"),
+                         testing::Combine(testing::Values("random", "random-forms", "random-promises",
+                                                          "ellm"),
+                                          testing::Values(0u, 41u)),
                          [](const auto& p) {
-                           std::string name = p.param;
+                           std::string name = std::get<0>(p.param);
                            std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
+                           return name + (std::get<1>(p.param) > 0 ? "_window" : "");
                          });
 
 }  // namespace

@@ -305,5 +305,22 @@ TEST(PlanJson, EveryFieldSurvives) {
   EXPECT_EQ(peers.in_recalled, view.peers.in_recalled);
 }
 
+TEST(PlanJson, AnOlderLogHasNoWindows) {
+  View view;
+  view.geometry = {16, 4, 2, 64};
+  view.waiting.emplace_back();
+  auto j = view_to_json(view);
+  for (const char* key : {"window", "windowed", "window_chunk"}) EXPECT_EQ(j.erase(key), 1u) << key;
+  for (const char* key : {"dead_blocks", "cached_shared_cells"}) {
+    EXPECT_EQ(j["waiting"][0].erase(key), 1u) << key;
+  }
+  const View old = view_from_json(j);
+  EXPECT_EQ(old.geometry.window, 0u);
+  EXPECT_TRUE(old.geometry.windowed.empty());
+  EXPECT_EQ(view_to_json(old), view_to_json(view));
+  EXPECT_EQ(j.erase("layers"), 1u);
+  EXPECT_ANY_THROW(view_from_json(j));
+}
+
 }  // namespace
 }  // namespace kvasir::test

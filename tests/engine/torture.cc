@@ -69,6 +69,16 @@ uint32_t layers_of(const TortureConfig& config) {
   return config.layers > 0 ? config.layers : config.groups * config.layers_per_group;
 }
 
+CacheGeometry geometry_of(const TortureConfig& config) {
+  CacheGeometry geometry = {config.block_tokens, layers_of(config), config.layers_per_group, 8};
+  geometry.x_bytes_per_token_layer = config.x_bytes;
+  std::vector<uint32_t> windows(geometry.layers, config.window);
+  for (uint32_t l = 2; l < geometry.layers; l += 3) windows[l] = 0;
+  geometry.set_windows(windows);
+  geometry.window_chunk = 32;
+  return geometry;
+}
+
 // Ends one after `length` tokens, of those that it may have.
 void force_end(GenerationRequest& r, uint64_t length) {
   const uint64_t room = r.max_tokens > 0 ? r.max_tokens : 60;
@@ -78,7 +88,7 @@ void force_end(GenerationRequest& r, uint64_t length) {
 }
 
 // "" if a request's output is what its tokens say.
-std::string judge(const Live& live, uint32_t layers, uint32_t longest) {
+std::string judge(const Live& live, const ShadowLayers& layers, uint32_t longest) {
   const GenerationRequest& r = live.request;
   const CollectingSink& sink = *live.sink;
   if (!sink.finish || sink.events_after_finish > 0) return "no end, or more than one";
@@ -103,7 +113,7 @@ std::string judge(const Live& live, uint32_t layers, uint32_t longest) {
 }
 
 void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) {
-  const std::string wrong = judge(live, layers_of(config), config.longest);
+  const std::string wrong = judge(live, ShadowLayers(geometry_of(config)), config.longest);
   if (!wrong.empty() && out.wrong++ == 0) {
     out.first_wrong = fmt::format("request {} (prompt of {} tokens, seed {}): {}", raw(live.id),
                                   live.request.prompt.size(), live.request.sampling.seed, wrong);
@@ -120,10 +130,9 @@ void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) 
 
 EngineOptions engine_options(const TortureConfig& config) {
   EngineOptions o;
-  o.cache.geometry = {config.block_tokens, layers_of(config), config.layers_per_group, 8};
+  o.cache.geometry = geometry_of(config);
   o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * config.total_blocks;
   o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * config.host_blocks;
-  o.cache.geometry.x_bytes_per_token_layer = config.x_bytes;
   o.cache.disk_bytes =
       o.cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * o.cache.geometry.groups() * config.disk_blocks;
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;

@@ -40,6 +40,7 @@ struct TortureConfig {
   uint32_t stage_blocks = 0;  // of which the stage ring holds one layer
   uint32_t layers_per_group = 2;
   uint32_t layers = 0;           // 0: of whole groups
+  uint32_t window = 0;           // of all layers but every third one, in tokens; 0: there is none
   double late_waits = 0;         // share of the waits for transfers that are in vain
   double failing_transfers = 0;  // share of the transfers that fail
   double moved = 0.5;            // share of the turns in which some transfers end

@@ -45,7 +45,8 @@ struct RigOptions {
   bool forms = false;              // cells may be held as X
   uint32_t scratch_tokens = 0;     // rows of a step; 0: any
   uint32_t block_tokens = 64;
-  uint32_t layers_per_group = 0;  // 0: all
+  uint32_t layers_per_group = 0;    // 0: all
+  bool windows_free_memory = true;  // cells behind a window are given up, where a group has no other layers
   PlanLimits limits{};
   bool prefix_caching = false;
   bool check_integrity = true;

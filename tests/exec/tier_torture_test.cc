@@ -8,6 +8,7 @@
 #include <string>
 
 #include "support/levels.h"
+#include "support/policies.h"
 
 namespace kvasir::test {
 namespace {
@@ -117,6 +118,31 @@ TEST(TierTorture, OwnKeysForEachHead) {
 }
 TEST(TierTorture, SharedKeys) {
   torture_tiers(torture_gqa());
+}
+
+// Cells behind windows that cut blocks and leaves are given up: what is expected was computed on a device
+// with room for all.
+TEST(TierTorture, WindowsUnderEveryPolicy) {
+  for (const int32_t window : {96, 256}) {
+    TinyLlamaShape shape = torture_architecture("gemma3");
+    shape.window = window;
+    TierSums sums;
+    torture_once(shape, &TierTorture::tiers, /*round=*/0, sums);
+    const TierTorture torture(shape, ops::WeightType::kF32, ops::KvType::kBf16, 16, 60);
+    for (const std::string& policy : every_policy()) {
+      SCOPED_TRACE(policy + ", a window of " + std::to_string(window));
+      RigOptions options = torture.tiers(1);
+      options.policy = in_order_of_arrival(policy);
+      options.link = RigLink::kFake;
+      const TierTortureOutcome out = torture.torture(options);
+      EXPECT_EQ(out.wrong, 0u);
+      EXPECT_GT(out.run.plans.dead_blocks, 0u);
+      options.windows_free_memory = false;
+      const TierTortureOutcome kept = torture.torture(options);
+      EXPECT_EQ(kept.wrong, 0u) << "where all is kept";
+      EXPECT_EQ(kept.run.plans.dead_blocks, 0u);
+    }
+  }
 }
 
 // LayerKV offloads by layers: in many steps some sequence that has rows is on the device in part.

@@ -328,6 +328,15 @@ void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t l
     a += ShadowModel::term(load(k), position, layer, 0);
     a += ShadowModel::term(load(v), position, layer, 1);
   };
+  uint64_t* h = h_.data() + slice.first_token;
+  if (geometry_.windowed.contains(geometry_.group_of(layer))) {
+    for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p, ++h) {
+      a = 0;
+      visit_slots(step, slice, layer, {p + 1 - std::min(p + 1, geometry_.window), p + 1}, read, wrong);
+      *h = ShadowModel::next(*h, a);
+    }
+    return;
+  }
   // What all rows see is summed once.
   std::vector<bool> at_peers(geometry_.blocks_for(slice.tokens.end));
   if (!step.remote.empty()) a += attend_at_peers(step, slice, layer, at_peers);
@@ -337,7 +346,6 @@ void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t l
     const uint32_t end = std::min(first + geometry_.block_tokens, slice.tokens.begin);
     visit_slots(step, slice, layer, {first, end}, read, wrong);
   }
-  uint64_t* h = h_.data() + slice.first_token;
   const auto read_own = [&](uint32_t position, const std::byte* k, const std::byte* v) {
     read(position, k, v);
     *h = ShadowModel::next(*h, a);

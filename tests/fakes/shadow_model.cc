@@ -21,6 +21,11 @@ uint64_t tag(uint32_t position, uint32_t layer, uint32_t plane) {
 
 }  // namespace
 
+ShadowLayers::ShadowLayers(const CacheGeometry& geometry)
+    : count(geometry.layers), window(geometry.window), windowed(geometry.layers) {
+  for (uint32_t l = 0; l < count; ++l) windowed[l] = geometry.windowed.contains(geometry.group_of(l));
+}
+
 uint64_t ShadowModel::embed(Token token) {
   return mix(static_cast<uint64_t>(token), 0xE);
 }
@@ -54,14 +59,26 @@ Token ShadowModel::sample(uint64_t h, uint64_t seed, uint32_t position) {
   return static_cast<Token>(mix(mix(h, seed), position) % kShadowVocab);
 }
 
-std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
+uint64_t ShadowModel::attend(uint32_t layer, uint64_t term) {
+  sums_[layer] += term;
+  if (layers_.window > 0 && layers_.windowed[layer]) {
+    terms_[layer].push_back(term);
+    if (terms_[layer].size() > layers_.window) {
+      sums_[layer] -= terms_[layer].front();
+      terms_[layer].pop_front();
+    }
+  }
+  return sums_[layer];
+}
+
+std::vector<Token> shadow_output(const ShadowLayers& layers, std::span<const Token> prompt, uint64_t seed,
                                  uint32_t max_tokens, std::span<const Token> stop_tokens) {
   SamplingParams sampling;
   sampling.seed = seed;
   return shadow_output(layers, prompt, sampling, max_tokens, stop_tokens);
 }
 
-std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
+std::vector<Token> shadow_output(const ShadowLayers& layers, std::span<const Token> prompt,
                                  const SamplingParams& sampling, uint32_t max_tokens,
                                  std::span<const Token> stop_tokens) {
   ShadowModel model(layers);

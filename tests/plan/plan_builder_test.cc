@@ -1,7 +1,11 @@
 // The builder's arithmetic on the device tier, by hand.
 #include "plan/plan_builder.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "fakes/views.h"
 #include "plan/plan_checker.h"
@@ -37,6 +41,48 @@ TEST(PlanBuilder, ACachedPrefixIsAdoptedAndItsIdleBlocksArePaid) {
   EXPECT_EQ(b.prefill(view.waiting[0], 1000), 18u);
   EXPECT_EQ(to_string(b.take()),
             "adopt 1 [0, 32)\npromise 1 4 cells on device\nprefill 1 [32, 50) samples\n");
+}
+
+// A window of 40 tokens in group 0: a sequence of 13 blocks needs 13 cells of group 1, and of group 0 those
+// of (40 + 32) / 16 blocks, rounded up, and one. Of a prefix of 12 blocks (192 - 39) / 16 = 9 are dead.
+class PlanBuilderWindow : public testing::Test {
+ protected:
+  PlanBuilderWindow() {
+    view_.geometry.set_windows(std::vector<uint32_t>{40, 40, 0, 0});
+    view_.geometry.window_chunk = 32;
+    view_.waiting = {waiting_seq(1, 200, 192)};
+    view_.waiting[0].cached_resident_cells = 12 + 3;
+  }
+  // So many cells are free or idle.
+  std::string admitted(uint32_t cells) {
+    view_.device.spare_slabs = cells;
+    PlanBuilder b(view_);
+    if (b.admit(view_.waiting[0])) b.prefill(view_.waiting[0], 1000);
+    return to_string(b.take());
+  }
+  View view_ = make_view(100, 0);
+};
+
+TEST_F(PlanBuilderWindow, APrefixThatNoneUsesTakesNoMoreThanItsSequenceNeeds) {
+  ASSERT_EQ(view_.geometry.most_cells(13), 19u);
+  view_.waiting[0].cached_idle[0][0] = 15;
+  EXPECT_EQ(admitted(19), "adopt 1 [0, 192)\npromise 1 4 cells on device\nprefill 1 [192, 200) samples\n");
+  EXPECT_EQ(admitted(18), "");
+}
+
+TEST_F(PlanBuilderWindow, AWindowThatOthersUseMakesNoRoom) {
+  view_.waiting[0].cached_shared_cells = 3;
+  EXPECT_EQ(admitted(7), "adopt 1 [0, 192)\npromise 1 7 cells on device\nprefill 1 [192, 200) samples\n");
+  EXPECT_EQ(admitted(6), "");
+}
+
+// Two of twelve blocks of group 0 are on the host: of the resident cells twelve last, and one is of a window.
+TEST_F(PlanBuilderWindow, OnlyWindowedCellsThatAreThereMakeNoRoom) {
+  set_host(view_, 20, 10);
+  set_ring(view_, 20);
+  view_.waiting[0].cached_resident_cells = 13;
+  view_.waiting[0].cached_shared_cells = 1;
+  EXPECT_THAT(admitted(9), testing::HasSubstr("promise 1 7 cells on device"));
 }
 
 TEST(PlanBuilder, RefusesWhatDoesNotFit) {

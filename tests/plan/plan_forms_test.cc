@@ -230,5 +230,23 @@ TEST(PlanForms, WhatIsAdoptedElsewhereAndNotBroughtCannotBeRead) {
   expect_broken(view, plan, "stages 4 blocks of a layer, the ring has room for 3");
 }
 
+// In group 0 with a window of 16: of its five blocks three are dead there. X of none has left yet: one cell
+// of each of the three, two of the others.
+TEST(PlanBuilderForms, XOfBlocksBehindAWindowLeavesAsWell) {
+  View view = forms_view(20, 10, 20);
+  with_host(view, 20, 20);
+  view.geometry.set_windows(std::vector<uint32_t>{16, 16, 0, 0});
+  SeqView s = decoding_seq(1, 20, 71);
+  s.dead_blocks = view.geometry.dead_blocks(70);
+  ASSERT_EQ(s.dead_blocks, 3u);
+  set_cells(s, Tier::kDevice, 10 - 3);
+  hold(s, Form::kX, Tier::kDevice, 5 + 2);
+  view.running = {s};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.preempt_and_offload(view.running[0], LayerSet::all(kViewGroups)));
+  const std::string plan = checked(view, b);
+  EXPECT_NE(plan.find("add 1 [0, 64) x host x2"), std::string::npos) << plan;
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "fakes/layered_views.h"
 #include "plan/plan_checker.h"
 #include "sched/mechanisms/decode_or_preempt.h"
@@ -193,6 +195,24 @@ TEST_F(OffloadNewest, ASequenceThatHoldsNothingAloneIsPassedOver) {
   EXPECT_EQ(offload(1), 4);
   EXPECT_EQ(plan_.copies.size(), 2u);
   expect_pair(0, 2, kHalf);
+}
+
+// The host has no room, and all that lives of the newest request: in group 0 its first block is dead.
+TEST_F(OffloadNewest, WhatIsDeadNeedNotBeOnTheHost) {
+  view_ = layered_view(0, 0);
+  view_.geometry.set_windows(std::vector<uint32_t>{16, 16, 0, 0, 0, 0, 0, 0});
+  view_.running = {layered_resident(1, 20, 40), layered_resident(2, 20, 40)};
+  SeqView& newest = view_.running[1];
+  newest.dead_blocks = 1;
+  ASSERT_EQ(view_.geometry.dead_blocks(newest.ready_tokens), 1u);
+  set_cells(newest, Tier::kDevice, 3 * 4 - 1);
+  set_cells(newest, Tier::kHost, 2 * 4 - 1);
+  EXPECT_GT(offload(1), 0);
+  ASSERT_FALSE(plan_.copies.empty());
+  EXPECT_EQ(plan_.copies.back().verb, Verb::kDrop);
+  newest.cells[0][static_cast<size_t>(Tier::kHost)] -= 1;
+  view_.transfers_in_flight = 1;  // else an empty plan is refused
+  EXPECT_EQ(offload(1), 0);
 }
 
 }  // namespace

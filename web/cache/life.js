@@ -3,7 +3,7 @@ import { el, svg } from "../common/dom.js";
 import { countCells } from "./palette.js";
 
 const POINTS = 160;
-const KINDS = ["device", "host", "peer", "disk", "x", "dropped"];
+const KINDS = ["device", "host", "peer", "disk", "x", "dropped", "dead"];
 const BOUNDS = ["ttft", "tpot", "tbt", "e2el"];
 export const clock = (s) => `${s.toFixed(s < 10 ? 3 : 2)} s`;
 

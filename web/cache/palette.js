@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 
 const DEVICE = 0, HOST = 1, DISK = 2;
-export const AT_PEER = 1 << 12, STAGED = 1 << 13, SHARED = 1 << 14;
+export const AT_PEER = 1 << 12, STAGED = 1 << 13, SHARED = 1 << 14, DEAD = 1 << 15;
 const TIERS = ["device", "host", "disk"];
 const CHEAPEST_FIRST = [0, 3, 1, 4, 2, 5]; // places: KV on device, host and disk, then X likewise
 
@@ -20,20 +20,21 @@ const kindOf = (place, state) =>
 
 const looks = new Map();
 
-// {kind, filling, other: a second copy's kind, otherFilling, staged, shared}; kind null: dropped. States repeat, so each is
-// looked at once.
+// {kind, filling, other: a second copy's kind, otherFilling, staged, shared}; kind null: dropped, or with `dead` given up behind a
+// window of attention. States repeat, so each is looked at once.
 export function lookOf(state) {
   let look = looks.get(state);
   if (look) return look;
-  const ready = CHEAPEST_FIRST.filter((p) => state & (1 << p));
-  const filling = CHEAPEST_FIRST.filter((p) => state & (1 << (6 + p)));
+  const dead = (state & DEAD) !== 0;
+  const ready = CHEAPEST_FIRST.filter((p) => !dead && state & (1 << p));
+  const filling = CHEAPEST_FIRST.filter((p) => !dead && state & (1 << (6 + p)));
   const copies = [...ready.map((p) => [p, false]), ...filling.map((p) => [p, true])];
   const [first, second] = copies;
   look = {
     kind: first ? kindOf(first[0], state) : null, filling: first ? first[1] : false,
     other: second ? kindOf(second[0], state) : first && first[0] > 3 ? TIERS[first[0] - 3] : null,
     otherFilling: second ? second[1] : false,
-    staged: (state & STAGED) !== 0, shared: (state & SHARED) !== 0,
+    staged: (state & STAGED) !== 0, shared: (state & SHARED) !== 0, dead,
   };
   looks.set(state, look);
   return look;
@@ -43,9 +44,10 @@ export function lookOf(state) {
 export function describe(state) {
   if (state === null) return "not computed yet";
   const parts = [];
+  if (state & DEAD) parts.push("behind its window of attention: this sequence does not read it again");
   for (const p of CHEAPEST_FIRST) {
     const name = p >= 3 ? `X on the ${TIERS[p - 3]}` : p === HOST && state & AT_PEER ? "KV at a peer" : `KV on the ${TIERS[p]}`;
-    if (state & (1 << p)) parts.push(name);
+    if (state & (1 << p)) parts.push(state & DEAD ? `${name}, for others` : name);
     if (state & (1 << (6 + p))) parts.push(`${name}, being filled`);
   }
   if (parts.length === 0) parts.push("dropped: it is computed again when a step needs it");
@@ -54,12 +56,17 @@ export function describe(state) {
   return parts.join("; ");
 }
 
-// Cells of a sequence by kind: device, host, peer, disk, x, dropped, filling. A cell with several copies counts for each.
+// Cells of a sequence by kind: device, host, peer, disk, x, dropped, filling, and dead, which it has given up. A cell with several
+// copies counts for each.
 export function countCells(seq) {
-  const counts = { device: 0, host: 0, peer: 0, disk: 0, x: 0, dropped: 0, filling: 0 };
+  const counts = { device: 0, host: 0, peer: 0, disk: 0, x: 0, dropped: 0, filling: 0, dead: 0 };
   for (const runs of seq.groups) {
     for (let i = 0; i < runs.length; i += 2) {
       const state = runs[i], blocks = runs[i + 1];
+      if (state & DEAD) {
+        counts.dead += blocks;
+        continue;
+      }
       if (state & (1 << DEVICE)) counts.device += blocks;
       if (state & (1 << HOST)) counts[state & AT_PEER ? "peer" : "host"] += blocks;
       if (state & (1 << DISK)) counts.disk += blocks;
@@ -91,6 +98,7 @@ export class Palette {
     }
     this.series = ["--data-1", "--data-2", "--data-3", "--data-4", "--data-5", "--data-6"].map(read);
     this.dropped = dots(context, this["line-strong"], this.raised);
+    this.dead = this.line;
     probe.remove();
   }
 }
@@ -128,5 +136,6 @@ export function legend() {
   return el("section", { "aria-label": "What the colours mean" }, el("ul", { class: "legend" },
     ...Object.entries(KINDS).map(([kind, { name }]) => item(`kind-${kind}`, name)),
     item("kind-two", "two copies"), item("kind-filling", "being filled"), item("kind-staged", "staged for a step"),
-    item("kind-dropped", "dropped"), item("kind-ahead", "not computed yet")));
+    item("kind-dropped", "dropped"),
+    item("kind-dead", "behind a window"), item("kind-ahead", "not computed yet")));
 }

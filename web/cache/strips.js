@@ -199,7 +199,7 @@ export class Strips {
 
   paintRun(look, x, y, w, h) {
     const c = this.context, p = this.palette;
-    c.fillStyle = look.kind === null ? p.dropped : look.filling ? p.filling[look.kind] : p.solid[look.kind];
+    c.fillStyle = look.dead ? p.dead : look.kind === null ? p.dropped : look.filling ? p.filling[look.kind] : p.solid[look.kind];
     c.fillRect(x, y, w, h);
     if (look.other) {
       const part = Math.max(1, Math.round(h * 0.4));
@@ -234,14 +234,14 @@ export class Strips {
       let same = blocks - b;
       for (const cursor of cursors) {
         const look = lookOf(cursor.runs[cursor.at]);
-        const key = look.kind === null ? "dropped" : look.filling ? `~${look.kind}` : look.kind;
+        const key = look.dead ? "dead" : look.kind === null ? "dropped" : look.filling ? `~${look.kind}` : look.kind;
         shares.set(key, (shares.get(key) || 0) + 1);
         same = Math.min(same, cursor.left);
       }
       let from = y;
       for (const key of [...shares.keys()].sort()) {
         const part = (shares.get(key) / groups) * h;
-        c.fillStyle = key === "dropped" ? p.dropped : key[0] === "~" ? p.filling[key.slice(1)] : p.solid[key];
+        c.fillStyle = key === "dropped" || key === "dead" ? p[key] : key[0] === "~" ? p.filling[key.slice(1)] : p.solid[key];
         c.fillRect(this.labels + b * this.block, from, same * this.block, part);
         from += part;
       }

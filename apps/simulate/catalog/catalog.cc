@@ -70,6 +70,7 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   }
   out.vocab = static_cast<uint32_t>(c.vocab_size);
   out.max_positions = static_cast<uint32_t>(c.context_length);
+  if (c.has_windows()) out.windows = c.windows();
   out.tied_embeddings = c.tied_embeddings;
   double in_experts = 0;
   for (const GgufTensor& tensor : file->gguf().tensors()) {

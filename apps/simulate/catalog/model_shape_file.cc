@@ -30,6 +30,25 @@ bool has_gate(const std::string& type) {
   return std::find(kPlain.begin(), kPlain.end(), type) == kPlain.end();
 }
 
+// Of each layer; empty: none has one.
+std::vector<uint32_t> windows_of(const Json& json, const std::string& type, uint32_t layers) {
+  const uint32_t window = number(json, {"sliding_window"});
+  const auto used = json.find("use_sliding_window");
+  if (window == 0 || (used != json.end() && used->is_boolean() && !used->get<bool>())) return {};
+  uint32_t period = number(json, {"sliding_window_pattern", "_sliding_window_pattern"});
+  if (period == 0 && type.starts_with("gemma")) period = type == "gemma2" ? 2 : 6;
+  const uint32_t first = number(json, {"max_window_layers"});
+  const auto types = json.find("layer_types");
+  std::vector<uint32_t> out(layers, window);
+  for (uint32_t l = 0; l < layers; ++l) {
+    const bool listed = types != json.end() && types->is_array() && types->size() == layers;
+    const bool full =
+        listed ? types->at(l) != "sliding_attention" : l < first || (period > 0 && l % period == period - 1);
+    if (full) out[l] = 0;
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<ModelShape> parse_model(std::string_view text, const std::string& origin) {
@@ -76,6 +95,7 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
   }
   out.vocab = number(json, {"vocab_size"});
   out.max_positions = number(json, {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
+  out.windows = windows_of(json, string_at("model_type"), out.layers);
   out.gated_mlp = has_gate(string_at("model_type"));
   const auto tied = json.find("tie_word_embeddings");
   out.tied_embeddings = tied != json.end() && tied->is_boolean() && tied->get<bool>();

@@ -16,7 +16,8 @@
 namespace kvasir {
 
 // A block is told when its hash can be found, its tokens were described, and the block before it is told:
-// then a request with its prompt would reuse it. Used by one thread.
+// then a request with its prompt would reuse it. Whether cells of its windowed layer groups are still there
+// is not told. Used by one thread.
 class BlockEvents {
  public:
   // The block has this hash and these tokens from now on, and is the `number`th of its prompt. `parent`: the

@@ -233,7 +233,7 @@ void BlockMap::seal(BlockId id, const BlockHash* hash) {
 bool BlockMap::can_be_found(const Block& b) const {
   LayerSet sum;
   for (size_t p : existing_) sum |= b.on[p].usable();
-  return sum == all_;
+  return (lasting_ - sum).empty();
 }
 
 Adoptable BlockMap::adoptable(const Block& b) const {
@@ -244,8 +244,11 @@ Adoptable BlockMap::adoptable(const Block& b) const {
     const LayerSet taken = left & copies.usable();
     what.cells[p] = taken.count();
     what.idle[p] = (taken & copies.idle).count();
+    what.windowed_cells[p] = (taken & geometry_.windowed).count();
+    what.windowed_idle[p] = (taken & copies.idle & geometry_.windowed).count();
     left = left - taken;
   }
+  what.lacks_windowed = !left.empty();
   return what;
 }
 
@@ -267,13 +270,16 @@ void BlockMap::replace_slower(BlockId id) {
   Block& b = at(id);
   const BlockId slower = index_.find(b.hash);
   Block& other = at(slower);
-  if (!other.owners.empty() || other.pins > 0) return;
-  if (adoptable(other).slowest() <= adoptable(b).slowest()) return;
+  const bool unused = other.owners.empty() && other.pins == 0;
+  const Adoptable theirs = adoptable(other), ours = adoptable(b);
+  if (ours.lacks_windowed && !theirs.lacks_windowed) return;
+  const bool completes = theirs.lacks_windowed && !ours.lacks_windowed;
+  if (!completes && (!unused || theirs.slowest() <= ours.slowest())) return;
   index_.replace(b.hash, id, adoptable(b));
   b.published = true;
   other.published = false;
   for (size_t p : existing_) {
-    if (b.on[p].present.empty()) std::swap(b.on[p], other.on[p]);
+    if (unused && b.on[p].present.empty()) std::swap(b.on[p], other.on[p]);
   }
   settle(slower);
   recount(b);

@@ -42,6 +42,7 @@ BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTi
                    PrefixIndex& index)
     : geometry_(geometry),
       all_(LayerSet::all(geometry.groups())),
+      lasting_(geometry.windowed == all_ ? all_ : all_ - geometry.windowed),
       shapes_{TierShape::of(geometry, Tier::kDevice, tier_bytes[0]),
               TierShape::of(geometry, Tier::kHost, tier_bytes[1]),
               TierShape::of(geometry, Tier::kDisk, tier_bytes[2])},
@@ -63,7 +64,7 @@ BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTi
 // ---------------------------------------------------------------- blocks and owners
 
 LayerSet BlockMap::Owner::covered() const {
-  LayerSet sum;
+  LayerSet sum = dead;
   for (size_t p = 0; p < kPlaces; ++p) sum |= wants[p];
   return sum;
 }
@@ -110,14 +111,15 @@ BlockId BlockMap::create(Holdings& holder, const Writes& device) {
   return id;
 }
 
-void BlockMap::add_owner(BlockId id, Holdings& holder) {
+void BlockMap::add_owner(BlockId id, Holdings& holder, const LayerSet& dead) {
   Block& b = at(id);
   KV_CHECK(b.published, "block={}", raw(id));
   Owner& o = b.owners.emplace_back();
   o.holder = &holder;
   b.owned_since_noted = true;
   holder.dropped += all_.count();
-  LayerSet left = all_;
+  if (!dead.empty()) let_die(o, dead);
+  LayerSet left = all_ - dead;
   for (size_t p : cheapest_) {
     const LayerSet taken = left & b.on[p].usable();
     if (!taken.empty()) set_wants(o, place_at(p), taken);
@@ -136,7 +138,15 @@ void BlockMap::remove_owner(BlockId id, Holdings& holder) {
     holder.own[p] -= o.own[p];
   }
   holder.filling -= o.filling;
-  holder.dropped -= all_.count();
+  holder.dropped -= (all_ - o.dead).count();
+  holder.dead -= o.dead.count();
+  o.dead.for_each([&](uint32_t g) { --holder.device_in_group[g]; });
+  // Cells that it has let die may be idle for long; the block is used until now.
+  if (!o.dead.empty()) {
+    for (BlockList& idle : lru_) {
+      if (idle.contains(id)) idle.erase(id);
+    }
+  }
   if (&o != &b.owners.back()) o = std::move(b.owners.back());
   b.owners.pop_back();
   recount(b);
@@ -155,7 +165,7 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies, T
     if (!pool.claim(index_of(f.form), f.at)) break;
     found.add(f.group);
   }
-  if (taken < copies.size() || found != all_) {
+  if (taken < copies.size() || !(lasting_ - found).empty()) {
     for (size_t i = 0; i < taken; ++i) pool.release(index_of(copies[i].form), copies[i].at);
     return 0;
   }
@@ -268,6 +278,27 @@ void BlockMap::unwant(BlockId id, Holdings& holder, Place place, const LayerSet&
   settle(id);
 }
 
+void BlockMap::let_die(BlockId id, Holdings& holder, const LayerSet& groups) {
+  Block& b = at(id);
+  let_die(owner_of(b, holder), groups);
+  recount(b);
+  settle(id);
+}
+
+void BlockMap::let_die(Owner& o, const LayerSet& groups) {
+  Holdings& holder = *o.holder;
+  const LayerSet dying = groups - o.dead;
+  holder.dropped -= (dying - o.covered()).count();
+  holder.dead += dying.count();
+  o.dead |= dying;
+  for (size_t p : existing_) {
+    set_wants(o, place_at(p), o.wants[p] - dying);
+    set_released(o, place_at(p), o.released[p] - dying);
+  }
+  if (holder.device_in_group.empty()) holder.device_in_group.resize(geometry_.groups());
+  dying.for_each([&](uint32_t g) { ++holder.device_in_group[g]; });
+}
+
 // The groups in which another copy serves as well as the one at `place`: one that the owner holds and does
 // not release, or, if it need not be ready, one that the owner could take hold of.
 LayerSet BlockMap::substitutes(const Block& b, const Owner& owner, Place place, bool ready) const {
@@ -361,6 +392,7 @@ void BlockMap::give_back_frame(Place place, uint64_t frame) {
 void BlockMap::attach(BlockId id, Holdings& holder, Place place, uint32_t group, uint64_t frame) {
   Block& b = at(id);
   Copies& copies = b.on[index_of(place)];
+  if (owner_of(b, holder).dead.contains(group)) return give_back_frame(place, frame);
   if (copies.present.contains(group)) {
     give_back_frame(place, frame);
     if (!copies.usable().contains(group)) return;

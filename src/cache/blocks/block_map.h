@@ -2,9 +2,10 @@
 //
 // A cell, a block of one layer group, has at most one copy at each place (a form on a tier). A copy exists
 // as long as a sequence holds it, or a transfer or step in flight may still use it. A block that
-// is full and has a usable copy in every group is *published*: it can be found by its hash. Its copies that
-// no sequence holds are kept, *idle*, until their tier has no other room; then those of the least recently
-// used block are evicted. A block that can no longer be found is freed as soon as nothing uses it.
+// is full and has a usable copy in every group that has no window is *published*: it can be found by its
+// hash. Its copies that no sequence holds are kept, *idle*, until their tier has no other room; then those of
+// the least recently used block are evicted. A block that can no longer be found is freed as soon as nothing
+// uses it.
 #pragma once
 
 #include <array>
@@ -38,11 +39,14 @@ struct Holdings {
   std::array<uint32_t, kPlaces> own{};    // held by no other sequence, and not in use
   uint32_t released = 0;                  // KV on the device, held until another copy is ready
   uint32_t filling = 0;                   // KV on the device whose bytes have not arrived
-  uint32_t dropped = 0;                   // cells of its blocks of which it holds neither KV nor X
-  std::vector<uint32_t> device_in_group;  // blocks with KV on the device, by layer group
+  uint32_t dropped = 0;                   // cells of its blocks that live, of which it holds neither KV nor X
+  uint32_t dead = 0;                      // cells of its blocks that it will not read again
+  std::vector<uint32_t> device_in_group;  // blocks that are dead or have KV on the device, by layer group
   bool table_changed = true;              // some of its blocks have other frames than before
 
   uint32_t at(Place place) const { return cells[index_of(place)]; }
+  // Cells that no row has to wait for.
+  uint32_t on_device_or_dead() const { return at(kDeviceKv) + dead; }
 };
 
 // How a tier's memory is divided into slabs and cells.
@@ -67,12 +71,13 @@ class BlockMap {
     Holdings* holder = nullptr;
     std::array<LayerSet, kPlaces> wants;     // the copies that it holds
     std::array<LayerSet, kPlaces> released;  // of those: held until another copy is ready
+    LayerSet dead;                           // it will not read these cells again, and holds no copy of them
     // This block's part of the counts in *holder.
     std::array<uint32_t, kPlaces> own{};
     uint32_t filling = 0;
 
     const LayerSet& at(Place place) const { return wants[index_of(place)]; }
-    // The groups in which it holds a copy.
+    // The groups in which it holds a copy, or will not read the cell again.
     LayerSet covered() const;
   };
   struct Filler {
@@ -129,6 +134,8 @@ class BlockMap {
   const Block& block(BlockId id) const { return blocks_[raw(id)]; }
   const std::vector<Block>& blocks() const { return blocks_; }
   const LayerSet& all_groups() const { return all_; }
+  // The groups in which a published block has copies: without those that have a window, if there are others.
+  const LayerSet& lasting_groups() const { return lasting_; }
   const TierShape& shape(Tier tier) const { return shapes_[index_of(tier)]; }
   // The holder's entry in the block. REQUIRES: it is an owner.
   const Owner& owner(BlockId id, const Holdings& holder) const;
@@ -137,13 +144,14 @@ class BlockMap {
   // Makes a block of `holder`. Rows of the step being built write these copies on the device. Evicts idle
   // copies where there is no other room.
   BlockId create(Holdings& holder, const Writes& device);
-  // Makes `holder` an owner of a published block. It holds one copy of each cell, the cheapest.
-  void add_owner(BlockId id, Holdings& holder);
+  // Makes `holder` an owner of a published block, in which the cells `dead` are dead for it. It holds one
+  // copy of each other one, the cheapest.
+  void add_owner(BlockId id, Holdings& holder, const LayerSet& dead = {});
   // `holder` gives up the block and every copy of it that it holds.
   void remove_owner(BlockId id, Holdings& holder);
   // Publishes a block without owners whose copies lie at these places of a tier, and takes the places.
-  // Returns how many it took: 0 if a place is not free, if a group lacks a copy, or if another block has the
-  // hash.
+  // Returns how many it took: 0 if a place is not free, if a lasting group lacks a copy, or if another block
+  // has the hash.
   struct Found {
     Form form = Form::kKv;
     uint32_t group = 0;
@@ -171,6 +179,8 @@ class BlockMap {
     want({&wish, 1}, holder, place);
   }
   void unwant(BlockId id, Holdings& holder, Place place, const LayerSet& groups);
+  // `holder` will not read these cells again: it gives up all copies of them, and takes hold of none.
+  void let_die(BlockId id, Holdings& holder, const LayerSet& groups);
   // Gives up copies, even the last ones of a cell. Where another copy that it holds is still being filled,
   // gives up this one when that one is ready.
   void drop(BlockId id, Holdings& holder, Place place, const LayerSet& groups);
@@ -209,7 +219,7 @@ class BlockMap {
   // Shortens the block to `tokens` tokens, on all tiers.
   void cut(BlockId id, uint32_t tokens);
   // The block is full and immutable from now on. With a hash it is published while it has a usable copy in
-  // every group, unless another block has the hash (but for replace_slower()).
+  // every lasting group, unless another block has the hash (but for replace_slower()).
   void seal(BlockId id, const BlockHash* hash);
   // Published blocks whose copies on the device have become idle since the last call, in that order. None
   // where there is no other tier.
@@ -255,6 +265,7 @@ class BlockMap {
   bool exists(Place place) const { return shape(place.tier).cell_bytes[index_of(place.form)] > 0; }
   BlockId new_block();
   Owner& owner_of(Block& b, const Holdings& holder);
+  void let_die(Owner& owner, const LayerSet& groups);
   void set_wants(Owner& owner, Place place, const LayerSet& wants);
   void set_released(Owner& owner, Place place, const LayerSet& released);
   LayerSet substitutes(const Block& b, const Owner& owner, Place place, bool ready) const;
@@ -279,13 +290,15 @@ class BlockMap {
   bool can_be_found(const Block& b) const;
   // Publishes or unpublishes the block, depending on can_be_found().
   void update_published(BlockId id);
-  // Publishes the block in place of the one with its hash, if that one is on a slower tier and nothing uses
-  // it, and takes over its copies there.
+  // Publishes the block in place of the one with its hash, if that one lacks cells, or is on a slower tier
+  // and nothing uses it. If nothing does, takes over its copies there. A block that lacks cells takes no
+  // place of one that has them.
   void replace_slower(BlockId id);
   Status check_copies(uint32_t block, size_t place, std::set<uint64_t>& places) const;
 
   const CacheGeometry geometry_;
   const LayerSet all_;
+  const LayerSet lasting_;
   const std::array<TierShape, kTiers> shapes_;
   std::vector<size_t> existing_;  // places that have memory
   std::vector<size_t> cheapest_;  // the same, in the order of kCheapestFirst

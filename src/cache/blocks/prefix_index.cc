@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutant.h"
 
 namespace kvasir {
 
@@ -118,7 +119,33 @@ void PrefixIndex::unwatch(SeqId seq) {
 
 PrefixIndex::Match PrefixIndex::match(SeqId seq) const {
   const Watch* const watch = watches_.find(seq);
-  return watch ? watch->match : Match{};
+  return watch ? with_window(*watch, watch->match) : Match{};
+}
+
+// The part of a match in which the blocks of the window at its end have all their cells. Takes time linear in
+// the blocks of the window, and in those by which the match becomes shorter.
+PrefixIndex::Match PrefixIndex::with_window(const Watch& watch, Match match) const {
+  if (geometry_.window == 0) return match;
+  const auto at = [&](uint32_t depth) -> const Adoptable& {
+    return blocks_[raw(find(watch.chain[depth]))].what;
+  };
+  const uint32_t matched = match.matched;
+  uint32_t end = matched, dead = 0;
+  while (end > 0) {
+    dead = geometry_.dead_blocks(end * geometry_.block_tokens);
+    if (mutant(Mutant::kPrefixWindowShort)) dead = std::min(dead + 1, end);
+    uint32_t first = end;
+    while (first > dead && !at(first - 1).lacks_windowed) --first;
+    if (first == dead) break;
+    end = first - 1;
+  }
+  if (end == 0) return {};
+  for (uint32_t d = end; d < matched; ++d) match.what.add(at(d), -1u);
+  const Adoptable all = match.what;
+  match.what.add_windowed(all, -1u);
+  for (uint32_t d = dead; d < end; ++d) match.what.add_windowed(at(d), 1);
+  match.matched = end;
+  return match;
 }
 
 PrefixIndex::Match PrefixIndex::match_on_device(SeqId seq) const {
@@ -130,7 +157,7 @@ PrefixIndex::Match PrefixIndex::match_on_device(SeqId seq) const {
     if (what.slowest() != Tier::kDevice) break;
     m.what.add(what, 1);
   }
-  return m;
+  return with_window(*watch, m);
 }
 
 std::vector<SeqId> PrefixIndex::take_changed() {

@@ -12,6 +12,7 @@
 #include "cache/blocks/block_events.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/place.h"
+#include "contract/geometry.h"
 #include "contract/ids.h"
 
 namespace kvasir {
@@ -21,11 +22,25 @@ namespace kvasir {
 struct Adoptable {
   std::array<uint32_t, kPlaces> cells{};
   std::array<uint32_t, kPlaces> idle{};
+  // The same of the cells in windowed layer groups only.
+  std::array<uint32_t, kPlaces> windowed_cells{};
+  std::array<uint32_t, kPlaces> windowed_idle{};
+  bool lacks_windowed = false;  // some windowed cells have no copy
 
   void add(const Adoptable& o, uint32_t times) {
     for (size_t p = 0; p < cells.size(); ++p) {
       cells[p] += times * o.cells[p];
       idle[p] += times * o.idle[p];
+      windowed_cells[p] += times * o.windowed_cells[p];
+      windowed_idle[p] += times * o.windowed_idle[p];
+    }
+  }
+  void add_windowed(const Adoptable& o, uint32_t times) {
+    for (size_t p = 0; p < cells.size(); ++p) {
+      cells[p] += times * o.windowed_cells[p];
+      idle[p] += times * o.windowed_idle[p];
+      windowed_cells[p] += times * o.windowed_cells[p];
+      windowed_idle[p] += times * o.windowed_idle[p];
     }
   }
   // The slowest tier with such a copy.
@@ -36,14 +51,16 @@ struct Adoptable {
 // Used by one thread.
 class PrefixIndex {
  public:
-  // How much of a watched chain is cached: blocks [0, matched), and the copies to adopt.
+  // How much of a watched chain is cached: blocks [0, matched), and the copies to adopt. Of windowed layer
+  // groups these are only the blocks that are not dead for a sequence that goes on there.
   struct Match {
     uint32_t matched = 0;
     Adoptable what;
   };
 
   // `events` is told what can be found, and outlives the index. Null: no events are made.
-  explicit PrefixIndex(BlockEvents* events = nullptr) : events_(events) {}
+  explicit PrefixIndex(BlockEvents* events = nullptr, const CacheGeometry& geometry = {})
+      : events_(events), geometry_(geometry) {}
 
   // The block with this hash, or kNoBlock.
   BlockId find(const BlockHash& hash) const;
@@ -94,6 +111,7 @@ class PrefixIndex {
     bool changed = false;
   };
 
+  Match with_window(const Watch& watch, Match match) const;
   void extend(SeqId seq, Watch& watch);
   void join(SeqId seq, Watch& watch, uint32_t depth);
   void remove(Watch& watch, uint32_t depth);
@@ -103,6 +121,7 @@ class PrefixIndex {
   void note_watchers(const Entry& entry);
 
   BlockEvents* const events_;
+  const CacheGeometry geometry_;
   PooledMap<BlockHash, Entry, BlockHashHasher> entries_;
   std::vector<Published> blocks_;  // by block
   PooledMap<SeqId, Watch> watches_;

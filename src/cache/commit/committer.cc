@@ -183,10 +183,11 @@ void Committer::write_x(const Rows& rows, Step& step, uint32_t slice) {
   constexpr Place kDeviceX = {Form::kX, Tier::kDevice};
   for (uint32_t b = g.block_of(rows.tokens.begin); b < g.blocks_for(rows.tokens.end); ++b) {
     const BlockMap::Copies& copies = cache_.block(blocks[b]).at(kDeviceX);
-    const LayerSet held = cache_.map().owner(blocks[b], cache_.holdings(rows.seq)).at(kDeviceX);
+    const BlockMap::Owner& owner = cache_.map().owner(blocks[b], cache_.holdings(rows.seq));
+    const LayerSet held = owner.at(kDeviceX);
     rows.writes.x.for_each([&](uint32_t group) {
       if (restores) {
-        if (copies.present.contains(group)) return;
+        if ((copies.present | owner.dead).contains(group)) return;
         step.x_writes.push_back({group, slice, b, cache_.begin_fill(rows.seq, b, kDeviceX, group)});
       } else if ((held & copies.current).contains(group)) {
         step.x_writes.push_back({group, slice, b, copies.by_group[group].at});
@@ -233,7 +234,7 @@ std::vector<SeqId> Committer::written_elsewhere(const StepPlan& plan) const {
 
 bool Committer::lacks_frames(const Projected& projected, SeqId seq) const {
   const Holdings& holds = cache_.holdings(seq);
-  if (holds.at(kDeviceKv) < cache_.blocks_of(seq).size() * cache_.geometry().groups()) return true;
+  if (holds.on_device_or_dead() < cache_.blocks_of(seq).size() * cache_.geometry().groups()) return true;
   return projected.contains(seq);
 }
 
@@ -246,10 +247,11 @@ SeqScratch Committer::scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, 
   s.ids = cache_.blocks_of(seq);
   const Holdings& holds = cache_.holdings(seq);
   // A copy that the sequence does not hold may be gone, or may not have arrived, when the rows read it.
-  uint32_t missing = static_cast<uint32_t>(s.ids.size()) * g.groups() - holds.at(kDeviceKv);
+  uint32_t missing = static_cast<uint32_t>(s.ids.size()) * g.groups() - holds.on_device_or_dead();
   s.blocks.reserve(std::min<size_t>(missing, s.ids.size()));
   for (uint32_t b = 0; missing > 0; ++b) {
-    const LayerSet groups = cache_.map().all_groups() - cache_.map().owner(s.ids[b], holds).at(kDeviceKv);
+    const BlockMap::Owner& owner = cache_.map().owner(s.ids[b], holds);
+    const LayerSet groups = cache_.map().all_groups() - owner.at(kDeviceKv) - owner.dead;
     if (groups.empty()) continue;
     s.at(b).missing = groups;
     missing -= groups.count();

@@ -22,9 +22,13 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
   const uint64_t most = geometry.blocks_for(longest_tokens);
   // The longest request, in blocks, that fits beside a ring of so many slots that passes so many blocks.
   const auto longest = [&](uint64_t slots, uint64_t passes) {
-    const CellCapacity capacity = {geometry.groups(),
-                                   static_cast<uint32_t>((device_bytes - slots * slot) / cell),
-                                   static_cast<uint32_t>(slower_bytes / cell), static_cast<uint32_t>(passes)};
+    const CellCapacity capacity = {
+        .groups = geometry.groups(),
+        .device_cells = static_cast<uint32_t>((device_bytes - slots * slot) / cell),
+        .slower_cells = static_cast<uint32_t>(slower_bytes / cell),
+        .stage_blocks = static_cast<uint32_t>(passes),
+        .windowed_groups = geometry.windowed.count(),
+        .window_blocks = geometry.window_blocks()};
     return std::min<uint64_t>(most, KvPlacement::longest(capacity));
   };
   // What streams has two blocks on the device: the one in which it ends and the one in which a chunk begins.

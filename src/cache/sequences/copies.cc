@@ -84,8 +84,9 @@ KvCache::BlockAddition KvCache::addition_of(const Sequence& seq, uint32_t number
   const BlockMap::Owner& owner = map_.owner(part.id, seq.holds);
   const BlockMap::Copies& target = block.at(to);
   // What a transfer that failed leaves behind may still be there for its readers: it is filled anew.
-  part.added = groups & target.current & alive(target);
-  part.nowhere = groups - part.added;
+  const LayerSet live = groups - owner.dead;
+  part.added = live & target.current & alive(target);
+  part.nowhere = live - part.added;
   for (bool ready : {true, false}) {
     for (Tier tier : kAllTiers) {
       if (tier == to.tier) continue;

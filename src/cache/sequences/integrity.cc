@@ -93,12 +93,21 @@ Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_fram
       sum.released += o.released[index_of(kDeviceKv)].count();
       sum.filling += (o.at(kDeviceKv) & (device.present - device.ready)).count();
       sum.dropped += (all_ - o.covered()).count();
+      sum.dead += o.dead.count();
+      sum.device_in_group.resize(geometry_.groups());
+      (o.at(kDeviceKv) | o.dead).for_each([&](uint32_t g) { ++sum.device_in_group[g]; });
+      for (size_t p = 0; p < kPlaces; ++p) {
+        if (!(o.wants[p] & o.dead).empty()) return bad("block {}: a cell is held and dead", i);
+      }
     }
     if (pins != b.pins) return bad("block {}: {} pins, counted {}", i, b.pins, pins);
   }
-  for (const auto& [holder, sum] : counted) {
+  for (auto& [holder, sum] : counted) {
+    // None are counted before the first.
+    if (holder->device_in_group.empty()) std::erase(sum.device_in_group, 0u);
     if (sum.cells != holder->cells || sum.own != holder->own || sum.released != holder->released ||
-        sum.filling != holder->filling || sum.dropped != holder->dropped) {
+        sum.filling != holder->filling || sum.dropped != holder->dropped || sum.dead != holder->dead ||
+        sum.device_in_group != holder->device_in_group) {
       return bad("sequence {}: its cells are counted wrongly", raw(holder->seq));
     }
   }
@@ -128,6 +137,15 @@ Status KvCache::check_integrity() const {
     for (BlockId b : seq.table) owners[raw(b)].insert(raw(id));
     if (seq.table.size() != options_.geometry.blocks_for(seq.ready_tokens)) {
       return bad("sequence {}: {} ready tokens in {} blocks", raw(id), seq.ready_tokens, seq.table.size());
+    }
+    if (seq.dead_blocks > options_.geometry.dead_blocks(seq.ready_tokens)) {
+      return bad("sequence {}: {} dead blocks of {} tokens", raw(id), seq.dead_blocks, seq.ready_tokens);
+    }
+    for (uint32_t i = 0; i < seq.table.size(); ++i) {
+      const LayerSet dead = i < seq.dead_blocks ? options_.geometry.windowed : LayerSet();
+      if (map_.owner(seq.table[i], seq.holds).dead != dead) {
+        return bad("sequence {}: of block {} others than the windowed cells are dead", raw(id), i);
+      }
     }
     // Of a block that is not full there is KV of every group, somewhere.
     if (seq.ready_tokens % options_.geometry.block_tokens != 0) {

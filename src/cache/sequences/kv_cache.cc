@@ -13,7 +13,7 @@ namespace kvasir {
 KvCache::KvCache(const CacheOptions& options, uint64_t transfers)
     : options_(options),
       events_(options.tells_events ? std::optional<BlockEvents>(std::in_place) : std::nullopt),
-      index_(events_ ? &*events_ : nullptr),
+      index_(events_ ? &*events_ : nullptr, options.geometry),
       map_(options.geometry, {options.device_bytes, options.tier_bytes(Tier::kHost), options.disk_bytes},
            index_),
       next_transfer_(transfers + 1),
@@ -96,10 +96,11 @@ void KvCache::remove_sequence(SeqId id) {
 
 void KvCache::drop_all(SeqId id) {
   Sequence& seq = at(id);
-  promises_.end(id);
+  end_promises(id);
   give_up_blocks(seq);
   seq.ready_tokens = 0;
   seq.sealed_blocks = 0;
+  seq.dead_blocks = 0;
   ++seq.generation;
   index_.unwatch(id);
   watch(id, seq);
@@ -119,6 +120,45 @@ void KvCache::give_up_blocks(Sequence& seq) {
   seq.holds.table_changed = true;
 }
 
+// Rows that are planned from now on, and those in flight, begin behind what is dead.
+void KvCache::give_up_dead_cells(Sequence& seq) {
+  const CacheGeometry& g = options_.geometry;
+  uint32_t dead = g.dead_blocks(steps_.first_position(seq.holds.seq, seq.ready_tokens));
+  if (mutant(Mutant::kDeadTooEarly)) ++dead;
+  if (mutant(Mutant::kWindowShorter)) dead = g.dead_blocks(seq.ready_tokens + 1);
+  if (seq.dead_blocks >= dead) return;
+  const uint32_t held = seq.holds.at(kDeviceKv);
+  for (; seq.dead_blocks < dead; ++seq.dead_blocks) {
+    map_.let_die(seq.table[seq.dead_blocks], seq.holds, g.windowed);
+  }
+  seq.owed_cells += held - seq.holds.at(kDeviceKv);
+}
+
+// Of KV on the device: those that it has and those that it is promised.
+uint32_t KvCache::device_cells_of(const Sequence& seq) const {
+  return seq.holds.at(kDeviceKv) + promises_.of(seq.holds.seq)[index_of(Tier::kDevice)];
+}
+
+// To be called before it is promised so many cells.
+void KvCache::raise_most_cells(Sequence& seq, uint32_t cells) {
+  // What a plan has moved away is not to come back as a promise.
+  const uint32_t has = device_cells_of(seq) + seq.owed_cells;
+  seq.most_cells = std::min(seq.most_cells.value_or(has), has) + cells;
+}
+
+// In return for dead cells it is promised others for the blocks to come. Those that it gave up may still be
+// in use by others: then it waits until some are available.
+void KvCache::promise_owed_cells(Sequence& seq) {
+  const uint32_t most = seq.most_cells.value_or(0);
+  seq.owed_cells = std::min(seq.owed_cells, most - std::min(most, device_cells_of(seq)));
+  if (seq.owed_cells == 0) return;
+  const int64_t available = budget(Tier::kDevice).available_cells();
+  const auto cells = static_cast<uint32_t>(std::clamp<int64_t>(available, 0, seq.owed_cells));
+  if (cells == 0) return;
+  seq.owed_cells -= cells;
+  promises_.add({.owner = seq.holds.seq, .cells = cells});
+}
+
 // It holds KV of the block in every group.
 bool KvCache::has_kv(const Sequence& seq, BlockId id) const {
   LayerSet kv;
@@ -133,6 +173,8 @@ void KvCache::cut_back(Sequence& seq, uint32_t tokens) {
   // A block that was full when a plan gave up its KV is not any more: then it does not count at all.
   const uint32_t in_block = tokens % block_tokens();
   if (in_block > 0 && !has_kv(seq, seq.table[tokens / block_tokens()])) tokens -= in_block;
+  // Rows from there on would read cells that it has given up.
+  if (options_.geometry.dead_blocks(tokens) < seq.dead_blocks) tokens = seq.dead_blocks = 0;
   const uint32_t blocks = options_.geometry.blocks_for(tokens);
   while (seq.table.size() > blocks) {
     pin_for_newest_step(seq.table.back());
@@ -180,7 +222,8 @@ SequenceCells KvCache::summary(SeqId id) const {
   s.leaving_cells = seq.holds.released;
   s.resident_blocks = s.blocks;
   s.device_groups = all;
-  if (seq.holds.at(kDeviceKv) < s.blocks * options_.geometry.groups()) {
+  s.dead_blocks = seq.dead_blocks;
+  if (seq.holds.on_device_or_dead() < s.blocks * options_.geometry.groups()) {
     s.resident_blocks = 0;
     if (!seq.holds.device_in_group.empty()) {
       s.resident_blocks =
@@ -208,11 +251,14 @@ SequenceCells KvCache::summary(SeqId id) const {
 void KvCache::offer(const PrefixIndex::Match& cached, SequenceCells& cells) const {
   cells.cached_tokens = cached.matched * block_tokens();
   cells.cached_resident_cells = cached.what.cells[index_of(kDeviceKv)];
+  cells.cached_shared_cells =
+      cached.what.windowed_cells[index_of(kDeviceKv)] - cached.what.windowed_idle[index_of(kDeviceKv)];
   cells.cached_idle = by_form(cached.what.idle);
   cells.cached_peer_blocks = 0;
 }
 
-// The rectangle that holds the dropped cells.
+// The rectangle that holds the dropped cells. Rows that recompute them read what lies in the windows of the
+// first of them: where that is dead, they begin at the sequence's first token.
 void KvCache::find_dropped(const Sequence& seq, SequenceCells& s) const {
   const uint32_t groups = options_.geometry.groups();
   uint32_t first_block = UINT32_MAX, end_block = 0, first_group = groups, end_group = 0;
@@ -226,6 +272,7 @@ void KvCache::find_dropped(const Sequence& seq, SequenceCells& s) const {
       end_group = std::max(end_group, g + 1);
     });
   }
+  if (seq.dead_blocks > options_.geometry.dead_blocks(first_block * block_tokens())) first_block = 0;
   s.dropped_cells = seq.holds.dropped;
   s.dropped = {first_block * block_tokens(), end_block * block_tokens()};
   s.dropped_first_group = static_cast<uint8_t>(first_group);
@@ -252,11 +299,16 @@ void KvCache::adopt(SeqId id, uint32_t tokens) {
   Sequence& seq = at(id);
   const uint32_t blocks = tokens / block_tokens();
   KV_CHECK(seq.table.empty() && blocks < seq.hashes.size(), "seq={} tokens={}", raw(id), tokens);
+  const CacheGeometry& g = options_.geometry;
+  seq.dead_blocks = g.dead_blocks(tokens);
+  seq.most_cells = 0;
   for (uint32_t i = 0; i < blocks; ++i) {
     const BlockId b = index_.find(seq.hashes[i + 1]);
     KV_CHECK(b != kNoBlock, "seq={} block={} is not published", raw(id), i);
     seq.table.push_back(b);
-    map_.add_owner(b, seq.holds);
+    const LayerSet in_use = g.windowed - map_.block(b).at(kDeviceKv).idle;
+    map_.add_owner(b, seq.holds, i < seq.dead_blocks ? g.windowed : LayerSet());
+    *seq.most_cells += (map_.owner(b, seq.holds).at(kDeviceKv) - in_use).count();
     if (events_ && !events_->describes(b)) describe(seq, i, b);
   }
   if (mutant(Mutant::kPrefixWrongBlock) && blocks > 1) {
@@ -408,6 +460,14 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
   }
   for (BlockId id : record.pinned) map_.unpin_for_step(id);
   for (TransferId id : record.reads) transfer_ended(id, {});
+  if (ok && options_.geometry.window > 0) {
+    for (const StepsInFlight::Part& part : record.parts) {
+      Sequence* const seq = sequences_.find(part.seq);
+      if (!seq || seq->generation != part.generation) continue;
+      give_up_dead_cells(*seq);
+      promise_owed_cells(*seq);
+    }
+  }
   outcome.transfers = std::move(record.transfers);
   return outcome;
 }
@@ -441,6 +501,12 @@ void KvCache::seal(SeqId id, Sequence& seq, uint32_t done_tokens) {
 void KvCache::promise(const Promise& p) {
   const bool has_owner = p.kind != Promise::Kind::kReserve;
   KV_CHECK(!has_owner || contains(p.owner), "seq={}", raw(p.owner));
+  const bool takes = has_owner && p.kind != Promise::Kind::kRelease;
+  if (takes && p.tier == Tier::kDevice) {
+    raise_most_cells(at(p.owner), p.cells);
+    Sequence* const host = p.kind == Promise::Kind::kLoan ? sequences_.find(p.from) : nullptr;
+    if (host && host->most_cells) *host->most_cells -= std::min(*host->most_cells, p.cells);
+  }
   promises_.add(p);
 }
 
@@ -448,7 +514,13 @@ std::vector<SeqId> KvCache::settle_claims() {
   if (promises_.claims().empty()) return {};
   std::array<int64_t, kTiers> available{};
   for (Tier tier : kAllTiers) available[index_of(tier)] = budget(tier).available_cells();
-  return promises_.settle(available);
+  std::vector<SeqId> settled;
+  for (const Promises::Settled& s : promises_.settle(available)) {
+    Sequence& seq = at(s.creditor);
+    if (s.tier == Tier::kDevice && seq.most_cells) *seq.most_cells += s.cells;
+    settled.push_back(s.creditor);
+  }
+  return settled;
 }
 
 FrameBudget KvCache::budget(Tier tier) const {

@@ -89,7 +89,12 @@ class KvCache {
   void promise(const Promise& promise);
   // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
   // Cells that it borrowed and lent on are now owed to its host by its guest.
-  void end_promises(SeqId id) { promises_.end(id); }
+  void end_promises(SeqId id) {
+    Sequence& seq = at(id);
+    seq.most_cells.reset();
+    seq.owed_cells = 0;
+    promises_.end(id);
+  }
   // Promises free cells to the creditors of called claims, in the order of the claims, and returns these
   // sequences. Called before the budget of the next plan is read.
   std::vector<SeqId> settle_claims();
@@ -308,6 +313,8 @@ class KvCache {
   std::span<const BlockId> blocks_of(SeqId id) const { return at(id).table; }
   const BlockMap::Block& block(BlockId id) const { return map_.block(id); }
   const Holdings& holdings(SeqId id) const { return at(id).holds; }
+  // Of its first blocks, those whose windowed cells it has given up.
+  uint32_t dead_blocks(SeqId id) const { return at(id).dead_blocks; }
 
   // --- Steps, in order.
   void step_submitted(StepId step, std::span<const StepSlice> slices);
@@ -359,6 +366,7 @@ class KvCache {
     std::shared_ptr<BlockTable> frames;  // of the table's blocks; see Holdings::table_changed
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
+    uint32_t dead_blocks = 0;            // in the windowed layer groups, whose cells it has given up
     TransferList transfers;              // of its copies, in flight
     // Of its transfers to the device and to slower tiers: since the last one that succeeded.
     struct Failures {
@@ -369,6 +377,10 @@ class KvCache {
     bool touched = false;  // it is in touched_
     bool adopts = true;    // it is watched while it waits
     bool salted = false;
+    // Of KV on the device: what it had when it was first promised some, and what it was promised since. Of
+    // the windowed cells that it adopted, only those that no other sequence used. Empty: no promise.
+    std::optional<uint32_t> most_cells;
+    uint32_t owed_cells = 0;  // dead ones that it gave up, for which nothing was promised in return yet
     uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
@@ -387,6 +399,7 @@ class KvCache {
   InFlight in_flight(const TransferRecord& record) const;
   void count_failures(Sequence& seq, const TransferRecord& record, const Status& status);
   void use(const Use& use, TransferId transfer);
+  LayerSet to_save(const BlockMap::Block& block, Tier tier) const;
   bool can_be_saved(BlockId id, Tier tier) const;
   Transfer save_block(BlockId id, Tier tier);
   void note_losers(const Use& use, std::vector<Loser>& losers) const;
@@ -414,6 +427,10 @@ class KvCache {
   bool being_written(const BlockMap::Block& block) const;
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
+  void give_up_dead_cells(Sequence& seq);
+  uint32_t device_cells_of(const Sequence& seq) const;
+  void raise_most_cells(Sequence& seq, uint32_t cells);
+  void promise_owed_cells(Sequence& seq);
   bool has_kv(const Sequence& seq, BlockId id) const;
   void cut_back(Sequence& seq, uint32_t tokens);
   void lose(SeqId id, BlockId block);

@@ -30,19 +30,25 @@ std::vector<Transfer> KvCache::save_idle(const BytesByTier& ahead) {
   return out;
 }
 
+// What is to be saved of a block: all that is there, or what a saved one lacks behind windows.
+LayerSet KvCache::to_save(const BlockMap::Block& block, Tier tier) const {
+  const LayerSet here = block.at(kDeviceKv).usable(), there = block.at({Form::kKv, tier}).present;
+  if (!(map_.lasting_groups() - here).empty()) return {};
+  return there.empty() ? here : (here - there) & options_.geometry.windowed;
+}
+
 bool KvCache::can_be_saved(BlockId id, Tier tier) const {
   const BlockMap::Block& block = map_.block(id);
-  const LayerSet& all = map_.all_groups();
-  if (!block.published || !block.owners.empty() || block.at(kDeviceKv).usable() != all) return false;
-  if (!block.at({Form::kKv, tier}).present.empty()) return false;
+  if (!block.published || !block.owners.empty()) return false;
+  const uint32_t cells = to_save(block, tier).count();
   // It must not take promised cells on either tier; frames that are being read are in use.
-  return budget(tier).available_cells() >= all.count() &&
-         budget(Tier::kDevice).available_cells() >= all.count();
+  return cells > 0 && budget(tier).available_cells() >= cells &&
+         budget(Tier::kDevice).available_cells() >= cells;
 }
 
 Transfer KvCache::save_block(BlockId id, Tier tier) {
   const Place to = {Form::kKv, tier};
-  const LayerSet& all = map_.all_groups();
+  const LayerSet all = to_save(map_.block(id), tier);
   // In use before anything is evicted for them.
   std::vector<Use> uses;
   uses.reserve(2);
@@ -71,7 +77,7 @@ std::vector<DiskEntry> KvCache::saved_cells() const {
   const auto save_block = [&](const BlockMap::Block& block) {
     const LayerSet kv = block.at({Form::kKv, Tier::kDisk}).usable();
     const LayerSet x = block.at({Form::kX, Tier::kDisk}).usable() - kv;
-    if ((kv | x) != map_.all_groups()) return;
+    if (!(map_.lasting_groups() - kv - x).empty()) return;
     const auto save = [&](Form form, const LayerSet& groups) {
       groups.for_each([&](uint32_t g) {
         out.push_back({block.hash, form, g, block.at({form, Tier::kDisk}).by_group[g].at});

@@ -69,8 +69,8 @@ void Promises::pass_on_loans(SeqId seq) {
   }
 }
 
-std::vector<SeqId> Promises::settle(std::array<int64_t, kTiers> available) {
-  std::vector<SeqId> settled;
+std::vector<Promises::Settled> Promises::settle(std::array<int64_t, kTiers> available) {
+  std::vector<Settled> settled;
   for (Claim& c : claims_) {
     if (!c.called) continue;
     const size_t t = index_of(c.tier);
@@ -80,7 +80,7 @@ std::vector<SeqId> Promises::settle(std::array<int64_t, kTiers> available) {
     c.cells -= cells;
     of_[c.creditor][t] += cells;
     total_[t] += cells;
-    settled.push_back(c.creditor);
+    settled.push_back({c.creditor, c.tier, cells});
   }
   std::erase_if(claims_, [](const Claim& c) { return c.called && c.cells == 0; });
   return settled;

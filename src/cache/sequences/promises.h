@@ -26,9 +26,14 @@ class Promises {
   // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
   // Cells that it borrowed and lent on are now owed to its host by its guest.
   void end(SeqId seq);
-  // Promises the available cells to the creditors of called claims, in the order of the claims. Returns these
-  // sequences.
-  std::vector<SeqId> settle(std::array<int64_t, kTiers> available);
+  struct Settled {
+    SeqId creditor{};
+    Tier tier{};
+    uint32_t cells = 0;
+  };
+  // Promises the available cells to the creditors of called claims, in the order of the claims. Returns what
+  // each of them was promised.
+  std::vector<Settled> settle(std::array<int64_t, kTiers> available);
   // Gives up `missing` promised cells: first the reserve, then promises of the latest sequences. Returns
   // these sequences.
   std::vector<SeqId> give_up(Tier tier, uint32_t missing);

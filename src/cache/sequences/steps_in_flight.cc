@@ -45,6 +45,15 @@ uint32_t StepsInFlight::first_row(SeqId seq, uint64_t generation, uint32_t end) 
   return end;
 }
 
+uint32_t StepsInFlight::first_position(SeqId seq, uint32_t end) const {
+  for (const Record& record : records_) {
+    for (const Part& part : record.parts) {
+      if (part.seq == seq) end = std::min(end, part.rows.begin);
+    }
+  }
+  return end;
+}
+
 std::array<uint32_t, kPlaces> StepsInFlight::frames() const {
   std::array<uint32_t, kPlaces> frames{};
   const auto count = [&](const Record& record) {

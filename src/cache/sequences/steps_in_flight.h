@@ -64,6 +64,9 @@ class StepsInFlight {
   // Where the first rows of the sequence that still count begin; or `end`.
   uint32_t first_row(SeqId seq, uint64_t generation, uint32_t end) const;
 
+  // Where the first rows of the sequence begin, those that restore cells included; or `end`.
+  uint32_t first_position(SeqId seq, uint32_t end) const;
+
   // Frames that will become copies, including those of the step being built.
   std::array<uint32_t, kPlaces> frames() const;
   const std::deque<Record>& records() const { return records_; }

@@ -204,8 +204,9 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
     const KvPlanes planes = mutant(Mutant::kStagedWrongLayer)
                                 ? planes_of_next_layer(layer.step, geometry_, slice, block, layer.index)
                                 : layer.step.planes(geometry_, slice, block, layer.index);
-    out.k.push_back(device_memory_ + planes.k + offset);
-    out.v.push_back(device_memory_ + planes.v + offset);
+    // Of what lies behind a window there may be none. It is not read.
+    out.k.push_back(planes.present() ? device_memory_ + planes.k + offset : nullptr);
+    out.v.push_back(planes.present() ? device_memory_ + planes.v + offset : nullptr);
   }
 }
 

@@ -28,6 +28,7 @@ struct ModelShape {
   uint32_t shared_ffn = 0;    // of the expert that all rows pass through; 0: none
   uint32_t vocab = 0;
   uint32_t max_positions = 0;       // tokens of a sequence
+  std::vector<uint32_t> windows;    // of attention, by layer, 0: none; empty: no layer has one
   bool gated_mlp = true;            // gate and up, instead of up alone
   bool tied_embeddings = false;     // the output matrix is the embedding
   double weight_element_bytes = 2;  // of an element of a weight

@@ -141,6 +141,12 @@ struct ModelSpec {
     return std::any_of(layer_specs.begin(), layer_specs.end(),
                        [](const LayerSpec& l) { return l.window > 0; });
   }
+  // By layer.
+  std::vector<uint32_t> windows() const {
+    std::vector<uint32_t> out;
+    for (const LayerSpec& l : layer_specs) out.push_back(static_cast<uint32_t>(l.window));
+    return out;
+  }
   bool has_experts() const {
     return std::any_of(layer_specs.begin(), layer_specs.end(), [](const LayerSpec& l) { return l.experts; });
   }

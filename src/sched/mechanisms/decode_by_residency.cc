@@ -69,7 +69,7 @@ double serve(const View& view, const SeqView& seq, double credit_s, LinkBudget& 
 }  // namespace
 
 uint32_t cells_away(const View& view, const SeqView& seq) {
-  const uint32_t all = seq.blocks * view.geometry.groups();
+  const uint32_t all = seq.live_cells(view.geometry);
   return all - std::min(all, seq.kv_cells(Tier::kDevice));
 }
 

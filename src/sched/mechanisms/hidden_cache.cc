@@ -37,9 +37,8 @@ bool held_as_x(const SeqView& seq) {
 }
 
 uint64_t bytes_as_kv(const CacheGeometry& geometry, const SeqView& seq) {
-  const uint32_t shared = seq.cached_resident_cells - idle_cells(seq);
-  return geometry.blocks_for(seq.known_tokens) * block_bytes(geometry, Form::kKv) -
-         shared * geometry.kv_cell_bytes() + idle_x_bytes(geometry, seq);
+  const uint32_t all = geometry.most_cells(geometry.blocks_for(seq.known_tokens));
+  return (all - std::min(all, seq.cached_in_use())) * geometry.kv_cell_bytes() + idle_x_bytes(geometry, seq);
 }
 
 uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq) {
@@ -91,7 +90,7 @@ void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& buil
   const uint32_t tail = full.end < seq.ready_tokens && seq.tail_resident ? groups : 0;
   const uint32_t kv = seq.kv_cells(Tier::kDevice) - std::min(seq.kv_cells(Tier::kDevice), seq.leaving_cells);
   const uint32_t of_full = kv - std::min(kv, tail);
-  const uint32_t all = seq.blocks * groups, has = of_full + seq.held(Form::kX, Tier::kDevice);
+  const uint32_t all = seq.live_cells(view.geometry), has = of_full + seq.held(Form::kX, Tier::kDevice);
   if (full.empty() || has <= all) return;
   builder.release(seq, full, LayerSet::all(groups), Tier::kDevice, Form::kKv);
 }

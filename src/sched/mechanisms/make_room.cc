@@ -7,11 +7,8 @@ namespace {
 
 // Cells that an admission takes of those that no sequence holds.
 int64_t cells_needed(const View& view, const SeqView& head) {
-  const uint32_t groups = view.geometry.groups();
-  const uint32_t idle = head.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
-  const uint32_t shared = head.cached_resident_cells - std::min(head.cached_resident_cells, idle);
-  const uint32_t has = shared + head.kv_cells(Tier::kDevice) + head.promised(Tier::kDevice);
-  const uint32_t all = view.geometry.blocks_for(head.known_tokens) * groups;
+  const uint32_t has = head.cached_in_use() + head.kv_cells(Tier::kDevice) + head.promised(Tier::kDevice);
+  const uint32_t all = view.geometry.most_cells(view.geometry.blocks_for(head.known_tokens));
   return all - std::min(all, has);
 }
 

@@ -23,7 +23,8 @@ bool offload(const View& view, const SeqView& seq, const LayerSet& from, uint32_
   const Interval full = {0, seq.ready_tokens / b * b};
   const Tier slower = view.slower_tier();
   // All of its full blocks are there already: what it holds there may be other layers than these.
-  const bool clean = seq.kv_cells(slower) >= full.size() / b * view.geometry.groups();
+  const uint32_t cells = full.size() / b * view.geometry.groups() - seq.dead_cells(view.geometry);
+  const bool clean = seq.kv_cells(slower) >= cells;
   if (!builder.add_copies(seq, full, out, slower, Trigger::kNow) && !clean) return false;
   builder.release(seq, full, out, Tier::kDevice);
   return true;

@@ -126,7 +126,7 @@ RequestWork AutoRequests::work_of(const SeqView& seq, const OutputRest& rest) co
     const uint32_t history = std::min(history_of(seq), seq.known_tokens - 1);
     work.prefill.add_prefill(history, seq.known_tokens - history);
   }
-  const uint32_t all = seq.blocks * view_.geometry.groups();
+  const uint32_t all = seq.live_cells(view_.geometry);
   const uint32_t away = all - std::min(all, seq.kv_cells(Tier::kDevice));
   if (away > 0) {
     work.link_s = view_.costs.transfer_seconds(view_.slower_tier(), Tier::kDevice,

@@ -113,15 +113,18 @@ class CacheOptStep {
   bool needs_room(const SeqView& seq) const {
     return wants_block(view_, seq) && !builder_.kv_placement(seq).streams;
   }
-  uint32_t cells_for(uint32_t tokens) const { return view_.geometry.blocks_for(tokens) * groups_; }
+  uint32_t cells_for(uint32_t tokens) const {
+    return view_.geometry.most_cells(view_.geometry.blocks_for(tokens));
+  }
   // It waits, and this plan has not admitted it yet.
   bool outside(const Request& r) const { return r.waits && !builder_.has_rows(r.seq->id); }
   // Held and promised. What one that waits holds elsewhere is to come back.
   uint32_t allocated(const Request& r) const {
     const SeqView& seq = *r.seq;
-    if (!outside(r)) return builder_.blocks(seq) * groups_ + builder_.promised(seq);
+    const uint32_t dead = seq.dead_cells(view_.geometry);
+    if (!outside(r)) return builder_.blocks(seq) * groups_ - dead + builder_.promised(seq);
     const uint32_t here = seq.kv_cells(Tier::kDevice);
-    return here - std::min(here, seq.leaving_cells) + builder_.promised(seq) + shared(seq);
+    return here - std::min(here, seq.leaving_cells) + builder_.promised(seq) + seq.cached_in_use();
   }
   // Cells that it lacks for so many tokens.
   uint32_t missing(const Request& r, uint32_t tokens) const {
@@ -136,13 +139,11 @@ class CacheOptStep {
   }
   // Tokens that a running request can have before it needs more.
   uint32_t room_left(const Request& r) const {
-    const uint32_t has = allocated(r) / groups_ * view_.geometry.block_tokens;
+    const CacheGeometry& g = view_.geometry;
+    const uint32_t blocks =
+        std::max(g.blocks_within(allocated(r)), (allocated(r) + r.seq->dead_cells(g)) / groups_);
+    const uint32_t has = blocks * g.block_tokens;
     return has - std::min(has, r.seq->known_tokens);
-  }
-  // Cached, and in use by others: adopting them takes nothing.
-  uint32_t shared(const SeqView& seq) const {
-    const uint32_t idle = seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
-    return seq.cached_resident_cells - std::min(seq.cached_resident_cells, idle);
   }
   int64_t free_cells() const { return std::max<int64_t>(0, builder_.available_cells()); }
   // The basic need: its prompt, or what it has, and a unit beyond.
@@ -452,8 +453,10 @@ class CacheOptStep {
     const uint32_t cells = std::max(share / groups_ * groups_, demand.least);
     if (outside(r)) {
       const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-      const uint32_t blocks = (allocated(r) + cells) / groups_;
-      if (rows == 0 || !builder_.admit(seq, {.total_tokens = blocks * view_.geometry.block_tokens})) return;
+      const CacheGeometry& g = view_.geometry;
+      const uint32_t most = g.blocks_for(std::max(seq.known_tokens, seq.max_total_tokens));
+      const uint32_t blocks = std::min(g.blocks_within(allocated(r) + cells), most);
+      if (rows == 0 || !builder_.admit(seq, {.total_tokens = blocks * g.block_tokens})) return;
       if (!start(seq, rows)) return;
     } else {
       if (!builder_.promise_own(seq, cells)) return;

@@ -112,7 +112,8 @@ class HcacheStep {
   LayerSet whole_groups(const SeqView& seq) const {
     if (!can_be_x(seq)) return {};
     const LayerSet groups = x_.of(seq, groups_);
-    return x_cells(seq) >= seq.blocks * groups.count() ? groups : LayerSet{};
+    const uint32_t dead = seq.dead_blocks * (groups & view_.geometry.windowed).count();
+    return x_cells(seq) >= seq.blocks * groups.count() - dead ? groups : LayerSet{};
   }
   RowOptions writes_of(const SeqView& seq) const {
     RowOptions rows;
@@ -135,7 +136,7 @@ class HcacheStep {
     const uint32_t cells = seq.held(Form::kX, Tier::kDevice);
     const uint32_t tail = seq.ready_tokens % block_ == 0 ? 0 : groups.count();
     if (cells <= tail) return true;
-    const uint32_t blocks = std::min(full, ceil_div(cells - tail, groups.count()));
+    const uint32_t blocks = std::min(full, ceil_div(cells - tail, view_.geometry.lasting_in(groups)));
     const Interval fresh = {(full - blocks) * block_, full * block_};
     const Tier to = view_.slower_tier();
     if (!builder_.add_copies(seq, fresh, groups, to, Trigger::kBackground, Form::kX)) return false;

@@ -53,8 +53,9 @@ class RlpPolicy final : public BatchPolicy {
     const uint32_t groups = view.geometry.groups();
     for (const SeqView* seq : short_of_room) {
       if (builder.preempted(seq->id)) continue;
-      const uint32_t all = view.geometry.blocks_for(demand(*seq)) * groups;
-      const uint32_t held = builder.blocks(*seq) * groups + builder.promised(*seq);
+      const uint32_t all = view.geometry.most_cells(view.geometry.blocks_for(demand(*seq)));
+      const uint32_t dead = seq->dead_cells(view.geometry);
+      const uint32_t held = builder.blocks(*seq) * groups - dead + builder.promised(*seq);
       const uint32_t cells = all - std::min(all, held);
       for (const SeqView* victim : order) {
         if (builder.available_cells() + builder.coming_cells() >= cells) break;
