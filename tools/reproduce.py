@@ -275,14 +275,18 @@ def bounds_of(args, key):
 
 def line_chart(key, series, x, args=(), extra=(), bands=(), title="", unit=None):
     """`series`: {(name, system): [(x, (mean, half))]}; `extra`: the paper's points, likewise."""
-    bands = [one for i, one in enumerate(bands) if one not in bands[:i]]
-    bands = bands if len(bands) <= MOST_BANDS else []
+    alike = {}
+    for one in bands:
+        alike.setdefault((one["low"], one["high"]), []).append(one)
+    # One that is of several policies is named by none of them.
+    bands = [{**ones[0], "name": ones[0]["name"] if len({one["name"] for one in ones}) == 1 else ones[0]["name"].split(":")[0]}
+             for ones in alike.values()] if len(alike) <= MOST_BANDS else []
     lines = [{"name": name, "system": system, "x": [x for x, _ in points], "y": [value for _, (value, _) in points],
               "half": [half for _, (_, half) in points], **({"hollow": True} if hollow else {})}
              for drawn, hollow in ((series, False), (dict(extra), True)) for (name, system), points in drawn.items() if points]
     if not any(not line.get("hollow") for line in lines):
         return None
-    values = [y for line in lines for y in line["y"]]
+    values = [y for line in lines for y in line["y"]] + [value for one in bands for value in (one["low"], one["high"])]
     unit = called(key)[1] if unit is None else unit
     return {"title": title or called(key)[0], "x": x, "unit": unit, "y": "%" if unit == "%" else "", "lines": lines, "bands": bands, "bounds": bounds_of(args, key),
             "log_y": unit != "%" and is_wide(values), **({"y_max": 100} if unit == "%" else {})}
@@ -392,7 +396,7 @@ def beside_paper(entries):
             rows, values = [], []
             part = alike[begin:begin + MOST_ROWS]
             for run, entry, value in part:
-                name = who(entry) + (f", {entry['rate']:g}/s" if "rate" in entry else ", at most" if entry.get("most") else "")
+                name = who(entry) + (f", {entry['rate']:g}/s" if "rate" in entry else ", greatest" if entry.get("most") else "")
                 points = [{"value": entry["value"], "to": entry.get("to", 0), "system": 1, "hollow": True}]
                 points += [{"value": value[0], "half": value[1], "system": 0}] if value else []
                 values += [point["value"] for point in points]

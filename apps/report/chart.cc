@@ -214,8 +214,8 @@ void add_bands(const Chart& chart, const Axis& x, const Axis& y, std::string* ou
         "<rect class=\"a\" style=\"fill:var(--c{0});stroke:var(--c{0})\" x=\"{1:.1f}\" y=\"{2:.1f}\" "
         "width=\"{3:.1f}\" height=\"{4:.1f}\"><title>{5}</title></rect><text class=\"t\" x=\"{6:.1f}\" "
         "y=\"{7:.1f}\">{5}</text>",
-        band.system % kColours, x.from, top, x.to - x.from, bottom - top, escape_html(name), x.from + 5,
-        top < y.to + 14 ? top + 12 : top - 4);
+        band.system % kColours, x.from, top, x.to - x.from, std::max(bottom - top, 1.5), escape_html(name),
+        x.from + 5, top < y.to + 14 ? top + 12 : top - 4);
   }
 }
 

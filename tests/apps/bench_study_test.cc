@@ -422,6 +422,9 @@ TEST(Svg, AnotherSourcesFiguresAreHollowMarksAndBands) {
   EXPECT_THAT(
       svg, HasSubstr("<circle r=\"3.2\" cx=\"546.0\" cy=\"181.0\" class=\"o\" style=\"stroke:var(--c0)\"/>"));
   EXPECT_THAT(svg, HasSubstr("<title>theirs: 80 at 2</title>"));
+  chart.bands[0].high = 150;
+  EXPECT_THAT(svg_chart(chart), HasSubstr("height=\"1.5\"><title>paper 150</title>"))
+      << "one value is a line";
   const auto lines = [](const std::string& of) {
     size_t n = 0;
     for (size_t at = of.find("<polyline"); at != std::string::npos; at = of.find("<polyline", at + 1)) ++n;
