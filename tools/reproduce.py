@@ -240,8 +240,9 @@ def what(entry):
     title, unit, _ = called(entry["key"])
     if "over" in entry:
         return title.split(",")[0] + ", times that of another", ""
-    return (title + ", points more than another" if unit == "%" else title + ", more than another", unit if unit != "%" else "") \
-        if "less" in entry else (title, unit)
+    if "less" in entry:
+        return (title + ", points more than another", "") if unit == "%" else (title + ", more than another", unit)
+    return title, unit
 
 
 # --- The page: what apps/report/page_json.h draws ---------------------------------------------------------------------
@@ -288,8 +289,8 @@ def line_chart(key, series, x, args=(), extra=(), bands=(), title="", unit=None)
         return None
     values = [y for line in lines for y in line["y"]] + [value for one in bands for value in (one["low"], one["high"])]
     unit = called(key)[1] if unit is None else unit
-    return {"title": title or called(key)[0], "x": x, "unit": unit, "y": "%" if unit == "%" else "", "lines": lines, "bands": bands, "bounds": bounds_of(args, key),
-            "log_y": unit != "%" and is_wide(values), **({"y_max": 100} if unit == "%" else {})}
+    return {"title": title or called(key)[0], "x": x, "y": "%" if unit == "%" else "", "unit": unit, "lines": lines, "bands": bands,
+            "bounds": bounds_of(args, key), "log_y": unit != "%" and is_wide(values), **({"y_max": 100} if unit == "%" else {})}
 
 
 def systems_of(runs):

@@ -61,8 +61,9 @@ std::vector<double> ticks_of(const Axis& axis) {
   std::vector<double> ticks;
   if (!axis.log) {
     const double step = nice_step(axis.high - axis.low);
-    for (double t = std::ceil(axis.low / step) * step; t <= axis.high * (1 + 1e-9); t += step)
-      ticks.push_back(t);
+    // Multiples, so that the one at zero is zero; the sum makes no -0 of it.
+    for (double i = std::ceil(axis.low / step); i * step <= axis.high * (1 + 1e-9); ++i)
+      ticks.push_back(i * step + 0.0);
     return ticks;
   }
   const double decades = std::log10(axis.high / axis.low);
@@ -108,6 +109,7 @@ bool fit(const Chart& chart, Axis* x, Axis* y) {
   y->high = chart.y_max > 0 ? chart.y_max : (top > 0 ? top * 1.05 : 1);
   y->log = chart.log_y && any && bottom > 0;
   if (y->log) y->low = bottom / 1.2;
+  if (any && bottom < 0) y->low = bottom * 1.05;
   return any;
 }
 

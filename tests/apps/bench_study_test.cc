@@ -445,6 +445,19 @@ TEST(Svg, ALogarithmicAxisHasUnits) {
   EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 546.0,41.6\"")) << "zero has no logarithm";
 }
 
+TEST(Svg, ValuesBelowZeroAreOnTheChart) {
+  // From -10.5 (y = 274) to 21 (30).
+  const std::string svg =
+      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-10, 20}, {}}}});
+  EXPECT_THAT(svg, HasSubstr("points=\"62.0,270.1 546.0,37.7\""));
+  EXPECT_THAT(svg, HasSubstr(">-10</text>"));
+  EXPECT_THAT(svg, HasSubstr(">0</text>"));
+  const std::string small =
+      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-0.4, 0.4}, {}}}});
+  EXPECT_THAT(small, Not(HasSubstr(">-0</text>")));
+  EXPECT_THAT(small, Not(HasSubstr("e-")));
+}
+
 TEST(Svg, RowsHavePointsOfSeveralSystems) {
   RowChart chart{"t",
                  "x",

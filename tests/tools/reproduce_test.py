@@ -198,6 +198,20 @@ class ReproduceTest(unittest.TestCase):
         line = self.chart("Mean TTFT", "lines")
         self.assertEqual((line["lines"][0]["x"], line["log_x"]), ([1000, 2000, 64000], True))
 
+    def test_every_figure_of_the_papers_has_a_name_and_is_drawn(self):
+        entries = []
+        for path in sorted((pathlib.Path(__file__).resolve().parents[2] / "experiments").glob("*.json")):
+            for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+                entries += [(run["name"], entry, (1.5, 0)) for entry in run.get("paper", [])]
+        self.assertGreater(len(entries), 600)
+        self.assertEqual({entry["key"] for _, entry, _ in entries} - set(reproduce.FIGURES), set())
+        charts, numbers = reproduce.beside_paper(entries)
+        points = [point for chart in charts for row in chart["rows"] for point in row["points"]]
+        self.assertEqual(sum(point.get("hollow", False) for point in points), len(entries))
+        self.assertEqual(len(points), 2 * len(entries))
+        self.assertEqual(len(numbers["table"]["rows"]), len(entries))
+        self.assertLessEqual(max(len(chart["rows"]) for chart in charts), reproduce.MOST_ROWS)
+
     def test_systems_can_be_told(self):
         """Charts have at most twenty, with one number each; in an experiment of few a policy has one number everywhere."""
         def systems(run):
