@@ -4,17 +4,19 @@
     reproduce.py [NAME…] [--out build/reproduce] [--num-prompts N] [--jobs N] [--again] [--page-only]
 
 A NAME chooses the experiment of that name, as layerkv-fig8, or else those whose file begins with it: layerkv, cacheopt,
-apt-serve, ellm, distkv (Infinite-LLM), sarathi; all of those by default. Each run is a call of `kvasir simulate`; its result is kept in --out, and a
-run that is there with the same flags is not run again: the command may be stopped at any time and goes on where it was.
+apt-serve, ellm, distkv (Infinite-LLM), sarathi; all of those by default. Each run is a call of `kvasir simulate`, or, of
+experiments/commands/, of a program of this repository; its result is kept in --out, and a run that is there with the same
+flags is not run again: the command may be stopped at any time and goes on where it was. --out gets index.html, and each
+chart as an SVG file in charts/.
 """
 
 import argparse
 import hashlib
-import html
 import json
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -24,11 +26,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = {"layerkv": "LayerKV", "cacheopt": "CacheOpt", "apt-serve": "Apt-Serve", "ellm": "eLLM", "distkv": "Infinite-LLM",
           "sarathi": "Sarathi-Serve"}
-# What is drawn, of what a result has: (key, title, whether the axis is logarithmic).
-CHARTS = [("attainment_joint", "all bounds met, %", False), ("mean_ttft_ms", "mean TTFT, ms", True),
-          ("p99_ttft_ms", "P99 TTFT, ms", True), ("mean_tpot_ms", "mean TPOT, ms", True),
-          ("output_throughput", "output tokens/s", False), ("mean_e2el_ms", "mean E2EL, ms", True)]
-COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0"]
+# Of the keys of results: what people call them, the unit, and which bound is one on it.
+FIGURES = {
+    "attainment_joint": ("All bounds met", "%", ""), "attainment_ttft": ("Bound on TTFT met", "%", ""),
+    "attainment_tpot": ("Bound on TPOT met", "%", ""), "attainment_max_tbt": ("Bound on TBT met", "%", ""),
+    "attainment_p99_tbt": ("Bound on P99 TBT met", "%", ""), "mean_ttft_ms": ("Mean TTFT", "ms", "ttft"),
+    "p99_ttft_ms": ("P99 TTFT", "ms", "ttft"), "mean_tpot_ms": ("Mean TPOT", "ms", "tpot"),
+    "p99_itl_ms": ("P99 time between tokens", "ms", "tbt"), "mean_e2el_ms": ("Mean end-to-end latency", "ms", "e2el"),
+    "mean_normalised_latency_ms": ("Mean latency per token of output", "ms", ""),
+    "mean_queue_ms": ("Mean time in the queue", "ms", ""), "mean_preempted_ms": ("Mean time preempted", "ms", ""),
+    "p99_preempted_ms": ("P99 time preempted", "ms", ""), "preemptions": ("Preemptions", "", ""),
+    "output_throughput": ("Output, tokens/s", "", ""), "request_throughput": ("Throughput, requests/s", "", ""),
+    "steady_throughput": ("Throughput without the ends, requests/s", "", ""),
+    "effective_throughput": ("Effective throughput, requests/s", "", ""), "mean_running_requests": ("Requests that run", "", ""),
+    "time_at_batch_limit": ("Time at the limit of the batch", "%", "")}
+# What is drawn of each run.
+DRAWN = ("attainment_joint", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms", "output_throughput", "mean_e2el_ms",
+         "mean_normalised_latency_ms")
+MOST_ROWS = 24  # of a chart
+MOST_BANDS = 3  # likewise
+MOST_SYSTEMS = 20
 
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
@@ -36,7 +53,7 @@ COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 
 def chosen(names):
     """[(experiment's name, its JSON)] of those whose name begins with one of `names`; of the papers by default."""
-    files = {path.stem: path for path in sorted((ROOT / "experiments").glob("*.json"))}
+    files = {path.stem: path for path in sorted((ROOT / "experiments").rglob("*.json"), key=lambda path: path.stem)}
     for name in names:
         if not any(stem.startswith(name) for stem in files):
             sys.exit(f"reproduce: no file of experiments/ begins with '{name}'; there are {', '.join(files)}")
@@ -48,6 +65,16 @@ def chosen(names):
 def figures_alone(result):
     """What a result of one rate and one seed says of it: numbers, without lists of requests."""
     return {key: value for key, value in result.items() if not isinstance(value, (dict, list))}
+
+
+def flags_of(run):
+    return run["command"] if "command" in run else run["args"]
+
+
+def cpu_seconds():
+    """Of all programs that this one has run."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Runs:
@@ -66,8 +93,7 @@ class Runs:
             kept = json.loads(self.path(experiment, run).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        same = kept["args"] == run["args"] and kept["paper"] == run.get("paper", []) and kept["num_prompts"] == self.options.num_prompts
-        return kept if same else None
+        return kept if kept["args"] == flags_of(run) and kept["num_prompts"] == self.options.num_prompts else None
 
     def is_done(self, experiment, run):
         kept = self.kept(experiment, run)
@@ -77,20 +103,21 @@ class Runs:
         """Runs it and keeps the result; the error's line, empty if there is none."""
         folder = self.options.out / experiment
         folder.mkdir(parents=True, exist_ok=True)
-        begun = time.monotonic()
+        begun, cpu_begun = time.monotonic(), cpu_seconds()
         with tempfile.TemporaryDirectory(dir=folder) as results:
-            command = [str(self.options.kvasir), "simulate", "--experiment", str(ROOT / "experiments" / f"{experiment}.json"),
-                       "--experiment-runs", run["name"], "--save-result", "--result-dir", results, "--no-progress"]
-            if self.options.num_prompts:
-                command += ["--num-prompts", str(self.options.num_prompts)]
-            if self.options.jobs:
-                command += ["--jobs", str(self.options.jobs)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if "command" in run:
+                command = [sys.executable, *(part.replace("KVASIR", str(self.options.kvasir)) for part in run["command"])]
+            else:
+                command = [str(self.options.kvasir), "simulate", "--experiment", str(ROOT / "experiments" / f"{experiment}.json"),
+                           "--experiment-runs", run["name"], "--save-result", "--result-dir", results, "--no-progress"]
+                command += ["--num-prompts", str(self.options.num_prompts)] if self.options.num_prompts else []
+                command += ["--jobs", str(self.options.jobs)] if self.options.jobs else []
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
             error = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             read = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(results).iterdir())}
         figures = read.pop(f"{run['name']}.figures.json", None)
-        kept = {"args": run["args"], "paper": run.get("paper", []), "num_prompts": self.options.num_prompts, "digest": self.digest,
-                "seconds": time.monotonic() - begun, "error": error, "figures": figures,
+        kept = {"args": flags_of(run), "num_prompts": self.options.num_prompts, "digest": self.digest,
+                "seconds": time.monotonic() - begun, "cpu_seconds": cpu_seconds() - cpu_begun, "error": error, "figures": figures,
                 "results": [{"label": result["label"], "points": result.get("points") or [figures_alone(result)]} for result in read.values()],
                 "said": done.stdout}
         temporary = self.path(experiment, run).with_suffix(".tmp")
@@ -103,88 +130,45 @@ def duration(seconds):
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def recorded_seconds():
+    """{(experiment, run): the CPU seconds that it took when the file was written}."""
+    try:
+        lines = (ROOT / "experiments" / "seconds.tsv").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    rows = (line.split("\t") for line in lines if line and not line.startswith("#"))
+    return {(experiment, run): float(seconds) for experiment, run, seconds in rows}
+
+
+def expected(names):
+    """How long these runs take, in words: [(experiment, run)]."""
+    recorded = recorded_seconds()
+    known = [recorded[name] for name in names if name in recorded]
+    rest = len(names) - len(known)
+    return (f"{len(known)} of {len(names)} runs take {duration(sum(known))} of one core" + (f"; {rest} have not been measured" if rest else ""))
+
+
 def run_all(runs, experiments):
     """Runs what is not kept; how many failed."""
     every = [(name, run) for name, experiment in experiments for run in experiment["runs"]]
     left = [(name, run) for name, run in every if not runs.is_done(name, run)]
     print(f"{len(every)} runs, of which {len(every) - len(left)} are there already, in {runs.options.out}", flush=True)
-    failed, begun = 0, time.monotonic()
+    if left and not runs.options.num_prompts:
+        print(f"of what is left {expected([(name, run['name']) for name, run in left])}", flush=True)
+    failed = 0
     for i, (name, run) in enumerate(left):
         print(f"[{i + 1}/{len(left)}] {name} {run['name']} ", end="", flush=True)
         error = runs.run(name, run)
         failed += bool(error)
-        passed = time.monotonic() - begun
-        rest = f", about {duration(passed / (i + 1) * (len(left) - i - 1))} left" if i + 1 < len(left) else ""
-        print(f"{'FAILED: ' + error if error else duration(runs.kept(name, run)['seconds'])}{rest}", flush=True)
+        print("FAILED: " + error if error else duration(runs.kept(name, run)["seconds"]), flush=True)
     return failed
 
 
-# --- The page ---------------------------------------------------------------------------------------------------------
+# --- Figures ----------------------------------------------------------------------------------------------------------
 
 
-def text(value):
-    return html.escape(str(value))
-
-
-def number(value):
-    return "–" if value is None else f"{value:.4g}"
-
-
-def ticks(low, high, logarithmic):
-    """A handful of round values within [low, high]."""
-    if logarithmic and high > 4 * low:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        fine = (1,) if len(decades) > 4 else (1, 2, 5)
-        return [m * 10.0**d for d in decades for m in fine if low <= m * 10.0**d <= high]
-    step = 10 ** math.floor(math.log10((high - low) / 3 or 1))
-    step *= next(m for m in (1, 2, 5, 10) if (high - low) / (m * step) <= 5)
-    return [step * i for i in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
-
-
-def chart(title, series, logarithmic, labels=None, papers=None):
-    """An SVG of {name: [(x, y)]}; with `labels` x is an index of them. `papers` has points of the paper, likewise, which are squares."""
-    papers = {name: line for name, line in (papers or {}).items() if name in series}
-    points = [point for lines in (series, papers) for line in lines.values() for point in line]
-    if not points:
-        return ""
-    logarithmic = logarithmic and min(y for _, y in points) > 0
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    low = low if logarithmic else min(0, low)
-    if high <= low:
-        low, high = (low / 2, low * 2) if logarithmic else (low, low + 1)
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    width, height, margin, below = 330, 190, 56, 40
-    scale = math.log if logarithmic else float
-
-    def at_x(x):
-        return margin + (width - margin - 12) * ((x - left) / (right - left) if right > left else 0.5)
-
-    def at_y(y):
-        return height - below - (height - below - 26) * (scale(y) - scale(low)) / (scale(high) - scale(low))
-
-    out = [f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{text(title)}">',
-           f'<text x="{margin}" y="14" class="t">{text(title)}</text>']
-    for y in ticks(low, high, logarithmic):
-        out.append(f'<line x1="{margin}" x2="{width - 12}" y1="{at_y(y):.1f}" y2="{at_y(y):.1f}" class="g"/>'
-                   f'<text x="{margin - 5}" y="{at_y(y) + 3:.1f}" class="y">{y:g}</text>')
-    for x, label in enumerate(labels) if labels else [(x, f"{x:.3g}") for x in ticks(left, right, False) or [left]]:
-        out.append(f'<text x="{at_x(x):.1f}" y="{height - below + 14}" class="x">{text(label)}</text>')
-    if not labels:
-        out.append(f'<text x="{(margin + width) / 2}" y="{height - 8}" class="x">requests/s</text>')
-    for i, (name, line) in enumerate(series.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in sorted(line))
-        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        out += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="2.6" fill="{colour}"><title>{text(name)}: {number(y)} at '
-                f"{text(labels[x] if labels else f'{x:.4g}')}</title></circle>" for x, y in line]
-        out += [f'<rect x="{at_x(x) - 4:.1f}" y="{at_y(y) - 4:.1f}" width="8" height="8" fill="none" stroke="{colour}" stroke-width="2">'
-                f"<title>{text(name)}: the paper's {number(y)} at {x:.4g}</title></rect>" for x, y in papers.get(name, [])]
-    return "".join(out) + "</svg>"
-
-
-def legend(names):
-    return '<p class="l">' + " ".join(f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{text(name)}</span>'
-                                      for i, name in enumerate(names)) + "</p>"
+def called(key):
+    return FIGURES.get(key, (key.replace("_", " "), "", ""))
 
 
 def points_of(result):
@@ -192,18 +176,171 @@ def points_of(result):
     return [(point["request_rate"], point) for point in result["points"] if isinstance(point.get("request_rate"), (int, float))]
 
 
-def curves(kept):
+def measured(point, key):
+    """(the mean over seeds, half of its interval or 0), or None."""
+    if point.get(key) is None:
+        return None
+    return point[key], point.get("intervals", {}).get(key, {}).get("half_width") or 0
+
+
+def figure_of(kept, policy, key, rate):
+    """Likewise, of a policy in a run, at a rate; where that is None, the mean over all rates."""
+    if key == "effective_throughput":
+        return next(((found["rate"], 0) for found in kept["figures"]["effective"] if found["policy"] == policy), None)
+    points = [point for result in kept["results"] if result["label"] == policy for point in result["points"]]
+    if rate is not None:
+        points = [p for p in points if isinstance(p.get("request_rate"), (int, float)) and abs(p["request_rate"] / rate - 1) < 1e-6]
+    values = [value for point in points if (value := measured(point, key))]
+    if len(values) < 2:
+        return values[0] if values else None
+    return sum(mean for mean, _ in values) / len(values), 0
+
+
+def over(one, other):
+    """The quotient of two means; the interval is that of independent ones, which seeds in common make smaller."""
+    if one is None or other is None or other[0] == 0:
+        return None
+    value = one[0] / other[0]
+    return value, abs(value) * math.hypot(one[1] / one[0] if one[0] else 0, other[1] / other[0])
+
+
+def less(one, other):
+    return None if one is None or other is None else (one[0] - other[0], math.hypot(one[1], other[1]))
+
+
+def ours_at(entry, kept, of_runs, rate):
+    own = figure_of(kept, entry["policy"], entry["key"], rate)
+    if "less" in entry:
+        return less(own, figure_of(kept, entry["less"], entry["key"], rate))
+    if "over_runs" in entry:
+        parts = [figure_of(of_runs[run], entry["over"], entry["key"], rate) if run in of_runs else None for run in entry["over_runs"]]
+        return over(own, None if None in parts else (sum(mean for mean, _ in parts), math.hypot(*(half for _, half in parts))))
+    return over(own, figure_of(kept, entry["over"], entry["key"], rate)) if "over" in entry else own
+
+
+def rates_of(kept):
+    return sorted({rate for result in kept["results"] for rate, _ in points_of(result)})
+
+
+def ours(entry, kept, of_runs):
+    """Ours beside a figure of the paper: (value, half of its interval), or None. `of_runs`: {run: what is kept of it}."""
+    if not entry.get("most"):
+        return ours_at(entry, kept, of_runs, entry.get("rate"))
+    found = [value for rate in rates_of(kept) if (value := ours_at(entry, kept, of_runs, rate))]
+    return max(found, default=None)
+
+
+def who(entry):
+    name = entry["policy"] + (f" / {entry['over']}" if "over" in entry else f" − {entry['less']}" if "less" in entry else "")
+    return name + (f" ({' + '.join(entry['over_runs'])})" if "over_runs" in entry else "")
+
+
+def what(entry):
+    """(what the figure is, its unit)."""
+    title, unit, _ = called(entry["key"])
+    if "over" in entry:
+        return title.split(",")[0] + ", times that of another", ""
+    if "less" in entry:
+        return (title + ", points more than another", "") if unit == "%" else (title + ", more than another", unit)
+    return title, unit
+
+
+# --- The page: what apps/report/page_json.h draws ---------------------------------------------------------------------
+
+
+def table(heads, rows, names=1, texts=False):
+    return {"table": {"heads": heads, "rows": rows, "names": names, "texts": texts}}
+
+
+def cell(value, unit, to=None, half=0):
+    if value is None:
+        return None
+    return {"value": value, "unit": unit, **({"to": to} if to is not None else {}), **({"half": half} if half else {})}
+
+
+def is_wide(values):
+    """Whether they need a logarithmic axis."""
+    return bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+
+
+def bounds_of(args, key):
+    """The bounds on this figure that a run's flags have."""
+    flags = settings(args)
+    out = {}
+    for part in (flags.get("--goodput", "") + " " + flags.get("--slo", "")).split():
+        name, _, value = part.partition(":")
+        if called(key)[2] and name.endswith(called(key)[2]) and re.fullmatch(r"[0-9.]+", value):
+            out.setdefault(float(value), name)
+    return [{"name": f"bound on {name.upper().replace('_', ' ')}", "value": value} for value, name in out.items()]
+
+
+def line_chart(key, series, x, args=(), extra=(), bands=(), title="", unit=None):
+    """`series`: {(name, system): [(x, (mean, half))]}; `extra`: the paper's points, likewise."""
+    alike = {}
+    for one in bands:
+        alike.setdefault((one["low"], one["high"]), []).append(one)
+    # One that is of several policies is named by none of them.
+    bands = [{**ones[0], "name": ones[0]["name"] if len({one["name"] for one in ones}) == 1 else ones[0]["name"].split(":")[0]}
+             for ones in alike.values()] if len(alike) <= MOST_BANDS else []
+    lines = [{"name": name, "system": system, "x": [x for x, _ in points], "y": [value for _, (value, _) in points],
+              "half": [half for _, (_, half) in points], **({"hollow": True} if hollow else {})}
+             for drawn, hollow in ((series, False), (dict(extra), True)) for (name, system), points in drawn.items() if points]
+    if not any(not line.get("hollow") for line in lines):
+        return None
+    values = [y for line in lines for y in line["y"]] + [value for one in bands for value in (one["low"], one["high"])]
+    unit = called(key)[1] if unit is None else unit
+    return {"title": title or called(key)[0], "x": x, "y": "%" if unit == "%" else "", "unit": unit, "lines": lines, "bands": bands,
+            "bounds": bounds_of(args, key), "log_y": unit != "%" and is_wide(values), **({"y_max": 100} if unit == "%" else {})}
+
+
+def systems_of(runs):
+    """{policy: the number by which the charts of these runs tell it}: [(run, kept)]."""
+    order = [policy for run, _ in runs for policy in settings(flags_of(run)).get("--scheduling-policy", "").split(",")]
+    labels = [result["label"] for _, kept in runs for result in kept["results"]]
+    return {label: i for i, label in enumerate(dict.fromkeys([policy for policy in order if policy in labels] + labels))}
+
+
+def curves(run, kept, systems):
     """The charts of a run with several rates."""
     results = [result for result in kept["results"] if len(points_of(result)) > 1]
     if not results:
-        return ""
-    papers = {}
-    for entry in kept["figures"]["paper"]:
-        if "rate" in entry and "over" not in entry:
-            papers.setdefault(entry["key"], {}).setdefault(entry["policy"], []).append((entry["rate"], entry["value"]))
-    charts = [chart(title, {r["label"]: [(x, p[key]) for x, p in points_of(r) if p.get(key) is not None] for r in results}, logarithmic,
-                    papers=papers.get(key)) for key, title, logarithmic in CHARTS]
-    return legend([r["label"] for r in results]) + "".join(charts)
+        return []
+    results.sort(key=lambda result: systems[result["label"]])
+    entries = run.get("paper", [])
+    own = [entry for entry in entries if "over" not in entry and "less" not in entry and entry["policy"] in systems]
+    charts = []
+    for key in dict.fromkeys([*DRAWN, *(entry["key"] for entry in own)]):
+        for begin in range(0, max(systems.values()) + 1, MOST_SYSTEMS):
+            numbers = {name: i - begin for name, i in systems.items() if begin <= i < begin + MOST_SYSTEMS}
+            series = {(result["label"], numbers[result["label"]]): [(x, value) for x, point in points_of(result) if (value := measured(point, key))]
+                      for result in results if result["label"] in numbers}
+            extra, bands = {}, []
+            for entry in own:
+                if entry["key"] != key or entry["policy"] not in numbers:
+                    continue
+                if "rate" in entry and "to" not in entry:
+                    extra.setdefault((f"{entry['policy']}, the paper's", numbers[entry["policy"]]), []).append((entry["rate"], (entry["value"], 0)))
+                else:
+                    bands.append(band(entry, numbers[entry["policy"]]))
+            charts.append(line_chart(key, series, "requests per second", run["args"], extra, bands))
+    # Multiples of another policy's figure, over the rate.
+    compared = {}
+    for entry in entries:
+        if ("over" in entry or "less" in entry) and "over_runs" not in entry and entry["key"] != "effective_throughput":
+            compared.setdefault((entry["key"], what(entry)), {}).setdefault(who(entry), []).append(entry)
+    for (key, (title, unit)), by_pair in compared.items():
+        series, extra, bands = {}, {}, []
+        for i, (name, of_pair) in enumerate(by_pair.items()):
+            series[name, i] = [(rate, value) for rate in rates_of(kept) if (value := ours_at(of_pair[0], kept, {}, rate))]
+            extra[f"{name}, the paper's", i] = [(e["rate"], (e["value"], 0)) for e in of_pair if "rate" in e and "to" not in e]
+            bands += [band(entry, i) for entry in of_pair if "rate" not in entry or "to" in entry]
+        charts.append(line_chart(key, series, "requests per second", (), extra, bands, title, unit))
+    return [chart for chart in charts if chart]
+
+
+def band(entry, system):
+    return {"name": f"paper{', up to' if entry.get('most') and 'to' not in entry else ''}: {who(entry)}", "low": entry["value"],
+            "high": entry.get("to", entry["value"]), "system": system}
 
 
 def family(run):
@@ -211,165 +348,271 @@ def family(run):
     return run["name"].rpartition("-")[0]
 
 
-def curves_over_runs(runs):
+def setting_of(run):
+    """The last part, as a number if it is one."""
+    last = run["name"].rpartition("-")[2]
+    found = re.fullmatch(r"([0-9.]+)(k?)", last)
+    return last, float(found[1]) * (1000 if found[2] else 1) if found else None
+
+
+def curves_over_runs(runs, systems):
     """The charts of the runs of one family with a single rate each, over the runs: [(run, kept)]."""
-    labels = [run["name"].rpartition("-")[2] for run, _ in runs]
-    policies = list(dict.fromkeys(r["label"] for _, kept in runs for r in kept["results"]))
-    out = []
-    for key, title, logarithmic in CHARTS:
-        series = {policy: [] for policy in policies}
-        for i, (_, kept) in enumerate(runs):
-            for r in kept["results"]:
-                if r["points"][0].get(key) is not None:
-                    series[r["label"]].append((i, r["points"][0][key]))
-        out.append(chart(title, {name: line for name, line in series.items() if line}, logarithmic, labels))
-    return legend(policies) + "".join(out)
+    labels = [setting_of(run) for run, _ in runs]
+    charts = []
+    for key in DRAWN:
+        found = [(label, systems[result["label"]], value) for label, (_, kept) in zip(labels, runs)
+                 for result in kept["results"] if (value := measured(result["points"][0], key))]
+        if not found:
+            continue
+        lanes = {system: lane for lane, system in enumerate(sorted({system for _, system, _ in found}))}
+        if all(number is not None for _, number in labels) and len({number for _, number in labels}) > 2:
+            series = {(name, i): sorted((number, value) for (_, number), system, value in found if system == i)
+                      for name, i in systems.items()}
+            chart = line_chart(key, series, f"{family(runs[0][0])}: the number in the run's name", runs[0][0]["args"])
+            chart["log_x"] = is_wide([number for _, number in labels])
+            charts.append(chart)
+            continue
+        rows = [{"name": name, "points": [{"value": value, "half": half, "system": system, "lane": lanes[system]}
+                                          for (label, _), system, (value, half) in found if label == name]} for name, _ in labels]
+        charts.append({"title": called(key)[0], "x": "%" if called(key)[1] == "%" else "", "unit": called(key)[1], "systems": list(systems), "rows": rows,
+                       "bounds": bounds_of(runs[0][0]["args"], key), "log_x": called(key)[1] != "%" and is_wide([v for *_, (v, _) in found])})
+    return charts
 
 
-def figure_of(kept, entry, policy):
-    """The policy's figure of a run under the entry's key, at its rate or the only one; None where it has none."""
-    points = [p for r in kept["results"] if r["label"] == policy for p in r["points"]]
-    values = [p.get(entry["key"]) for p in points if "rate" not in entry or p.get("request_rate") == entry["rate"]]
-    return values[0] if len(values) == 1 else None
-
-
-def over_other_runs(run, entry, kept):
-    """The entry with "ours", where it is a multiple of other runs, each of which was run by itself. `kept`: of all runs, by name."""
-    if "over_runs" not in entry:
-        return entry
-    parts = [figure_of(kept[other], entry, entry["over"]) if other in kept else None for other in entry["over_runs"]]
-    own, known = figure_of(kept[run], entry, entry["policy"]), None not in parts and sum(parts) != 0
-    return {**entry, "ours": own / sum(parts) if known and own is not None else None}
-
-
-def share_of_paper(entry):
+def share_of_paper(entry, value):
     """Ours over the paper's figure, or over the nearer end of its range; None where one is not known."""
-    if entry["ours"] is None or not entry["value"]:
+    if value is None or not entry["value"]:
         return None
-    return entry["ours"] / min(max(entry["ours"], entry["value"]), entry.get("to", entry["value"]))
+    return value[0] / min(max(value[0], entry["value"]), entry.get("to", entry["value"]))
 
 
-def paper_table(entries):
-    """[(run, an entry of `paper` with "ours")] as a table and, where figures are of one kind, as a picture."""
+def beside_paper(entries):
+    """[(run, an entry of `paper`, ours)] as charts, one for each kind of figure, and as a table."""
+    kinds = {}
+    for run, entry, value in entries:
+        kinds.setdefault(what(entry), []).append((run, entry, value))
+    charts = []
+    for (title, unit), alike in kinds.items():
+        for begin in range(0, len(alike), MOST_ROWS):
+            rows, values = [], []
+            part = alike[begin:begin + MOST_ROWS]
+            for run, entry, value in part:
+                name = who(entry) + (f", {entry['rate']:g}/s" if "rate" in entry else ", greatest" if entry.get("most") else "")
+                points = [{"value": entry["value"], "to": entry.get("to", 0), "system": 1, "hollow": True}]
+                points += [{"value": value[0], "half": value[1], "system": 0}] if value else []
+                values += [point["value"] for point in points]
+                rows.append({"name": name if all(other == run for other, *_ in part) else f"{run}: {name}", "points": points})
+            charts.append({"title": title, "x": "%" if unit == "%" else "", "unit": unit, "systems": ["ours", "the paper's"], "rows": rows,
+                           "log_x": unit != "%" and is_wide(values)})
     rows = []
-    for run, entry in entries:
-        who = text(entry["policy"]) + (f" / {text(entry['over'])}" if "over" in entry else "")
-        if "over_runs" in entry:
-            who += text(f" ({' + '.join(entry['over_runs'])})")
-        where = "greatest" if entry.get("most") else f"{entry['rate']:g}" if "rate" in entry else ""
-        stated = number(entry["value"]) + (f" to {number(entry['to'])}" if "to" in entry else "")
-        share = share_of_paper(entry)
-        bar = "" if share is None else (f'<svg width="120" height="12" role="img" aria-label="{share:.2f} of the paper\'s"><line x1="60" x2="60" '
-                                        f'y1="0" y2="12" class="g"/><circle cx="{60 + 56 * max(-1, min(1, math.log2(share) / 2)) if share > 0 else 4:.1f}" '
-                                        f'cy="6" r="4" fill="{COLOURS[0]}"/></svg>')
-        rows.append(f"<tr><td>{text(run)}<td>{who}<td>{where}<td>{text(entry['key'])}<td class=n>{stated}"
-                    f"<td class=n>{number(entry['ours'])}<td>{bar}")
-    return ('<table><tr><th>run<th>policy<th>requests/s<th>figure<th>paper<th>ours<th title="from a quarter of the paper\'s to four '
-            'times it, logarithmic">ours over the paper\'s, ¼ to 4</tr>' + "</tr>".join(rows) + "</tr></table>")
+    for run, entry, value in entries:
+        title, unit = what(entry)
+        share = share_of_paper(entry, value)
+        rows.append([run, who(entry), "greatest" if entry.get("most") else f"{entry['rate']:g}" if "rate" in entry else "", title,
+                     cell(entry["value"], unit, entry.get("to")), cell(*(value[0], unit, None, value[1]) if value else (None, unit)),
+                     "" if share is None else f"{share:.2f}"])
+    return charts, table(["run", "policy", "requests/s", "figure", "paper", "ours", "ours over the paper's"], rows, names=4)
 
 
-def experiment_section(runs, name, experiment):
-    out = [f'<section id="{name}"><h3>{text(experiment["title"])}</h3><p>{text(experiment["source"])}</p>',
-           f"<p class=s>{text(experiment.get('note', ''))}</p>",
-           f"<p class=s><code>kvasir simulate --experiment experiments/{name}.json</code></p>"]
+def settings(args):
+    """{flag: its values as a text}."""
+    out, flag = {}, ""
+    for arg in args:
+        if arg.startswith("--"):
+            flag = arg
+            out[flag] = ""
+        else:
+            out[flag] = f"{out.get(flag, '')} {arg}".strip()
+    return out
+
+
+def settings_of(experiment):
+    """The flags that all runs have, and those that differ."""
+    of_runs = {run["name"]: settings(run["args"]) for run in experiment["runs"] if "args" in run}
+    if not of_runs:
+        return []
+    flags = list(dict.fromkeys(flag for own in of_runs.values() for flag in own))
+    common = [flag for flag in flags if len({own.get(flag) for own in of_runs.values()}) == 1]
+    differing = [flag for flag in flags if flag not in common]
+    first = next(iter(of_runs.values()))
+    blocks = [table(["flag of all runs", "value"], [[flag.lstrip("-"), first[flag] or "yes"] for flag in common], texts=True)]
+    if differing:
+        blocks.append(table(["run", *(flag.lstrip("-") for flag in differing)],
+                            [[name, *(own[flag] or "yes" if flag in own else "" for flag in differing)] for name, own in of_runs.items()], texts=True))
+    return [{"fold": "Settings", "blocks": blocks}]
+
+
+def plain(cell_text):
+    """A cell of Markdown as text."""
+    return re.sub(r"\*\*|`|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell_text.strip())).replace("\\|", "|")
+
+
+def blocks_of(markdown, texts=False):
+    """The tables and lines of a text in Markdown. `texts`: its tables have no figures."""
+    rows, out = [], []
+    for line in [*markdown.splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([plain(part) for part in re.split(r"(?<!\\)\|", line.strip()[1:].removesuffix("|"))])
+            continue
+        if rows:
+            out.append(table(rows[0], rows[2:], texts=texts))
+            rows = []
+        if line.strip():
+            out.append({"text": plain(line)})
+    return out
+
+
+def charts_block(charts, name, files):
+    """`files`: how many charts of each name there are so far."""
+    for chart in charts:
+        stem = re.sub(r"[^a-z0-9]+", "-", f"{name} {chart['title']}".lower()).strip("-")
+        files[stem] = files.get(stem, 0) + 1
+        chart["file"] = stem if files[stem] == 1 else f"{stem}-{files[stem]}"
+    return [{"charts": charts}] if charts else []
+
+
+def experiment_blocks(runs, name, experiment):
+    blocks = [{"heading": experiment["title"], "id": name, "small": True}, {"text": experiment["source"]}]
+    blocks += [{"text": experiment["note"], "dim": True}] if experiment.get("note") else []
     kept = [(run, runs.kept(name, run)) for run in experiment["runs"]]
     missing = [run["name"] for run, k in kept if k is None]
-    if missing:
-        out.append(f"<p class=w>Not run: {text(', '.join(missing))}</p>")
-    out += [f"<p class=w>{text(run['name'])} failed: {text(k['error'])}</p>" for run, k in kept if k and k["error"]]
+    blocks += [{"text": f"Not run: {', '.join(missing)}"}] if missing else []
+    blocks += [{"text": f"{run['name']} failed: {k['error']}"} for run, k in kept if k and k["error"]]
     kept = [(run, k) for run, k in kept if k and not k["error"]]
     older = [run["name"] for run, k in kept if k["digest"] != runs.digest]
-    if older:
-        out.append(f"<p class=w>Of another build of kvasir than the present one: {text(', '.join(older))}</p>")
-    by_name = {run["name"]: k for run, k in kept}
-    entries = [(run["name"], over_other_runs(run["name"], entry, by_name)) for run, k in kept for entry in k["figures"]["paper"]]
+    blocks += [{"text": f"Of another build of kvasir than the present one: {'all' if len(older) == len(kept) else ', '.join(older)}"}] if older else []
+    files, of_runs = {}, {run["name"]: k for run, k in kept}
+    entries = [(run["name"], entry, ours(entry, k, of_runs)) for run, k in kept for entry in run.get("paper", [])]
     if entries:
-        out.append(paper_table(entries))
-    effective = [(run["name"], f) for run, k in kept for f in k["figures"]["effective"]]
+        charts, numbers = beside_paper(entries)
+        blocks += charts_block(charts, f"{name} paper", files) + [{"fold": "The paper's figures and ours as a table", "blocks": [numbers]}]
+    effective = [(run["name"], f) for run, k in kept if k["figures"] for f in k["figures"]["effective"]]
     if effective:
-        out.append("<table><tr><th>run<th>policy<th>effective throughput, requests/s</tr>" + "".join(
-            f"<tr><td>{text(run)}<td>{text(f['policy'])}<td class=n>{'≥ ' if f['more'] else ''}{number(f['rate'])}</tr>" for run, f in effective) +
-                   "</table>")
+        blocks.append({"fold": "Effective throughput", "blocks": [table(["run", "policy", "requests/s"], [
+            [run, f["policy"], {**cell(f["rate"], ""), **({"before": "≥ "} if f["more"] else {})}] for run, f in effective], names=2)]})
+    whole = systems_of(kept)
+
+    def systems(some):
+        """The same in all charts of the experiment, unless those are more than can be told."""
+        return whole if len(whole) <= MOST_SYSTEMS else systems_of(some)
+
     single = [(run, k) for run, k in kept if k["results"] and all(len(points_of(r)) < 2 for r in k["results"])]
+    over_runs = False
     for one in dict.fromkeys(family(run) for run, _ in single):
         of_family = [(run, k) for run, k in single if family(run) == one]
-        if len(of_family) > 1:
-            out.append(f"<h4>{text(one)}</h4>" + curves_over_runs(of_family))
+        drawn = charts_block(curves_over_runs(of_family, systems(of_family)), f"{name} {one}", files) if len(of_family) > 1 else []
+        if drawn:
+            blocks.append({"fold": f"Over the runs {one}-…" if one else "Over the runs", "open": not over_runs, "blocks": drawn})
+            over_runs = True
+    several = [(run, charts) for run, k in kept if (charts := curves(run, k, systems([(run, k)])))]
+    for i, (run, charts) in enumerate(several):
+        blocks.append({"fold": f"Over the rate: {run['name']}", "open": i == 0,
+                       "blocks": charts_block(charts, f"{name} {run['name']}", files)})
+    blocks += settings_of(experiment)
     for run, k in kept:
-        drawn = curves(k)
-        out.append((f"<h4>{text(run['name'])}</h4>{drawn}" if drawn else "") +
-                   f"<details><summary>{text(run['name'])}: what it printed ({duration(k['seconds'])})</summary><pre>{text(k['said'])}</pre></details>")
-    return "\n".join(out) + "</section>"
+        if "command" in run:
+            blocks += [{"heading": run["name"], "small": True}] if len(kept) > 1 else []
+            blocks += [{"text": f"python3 {' '.join(run['command'])}".replace("KVASIR", "build/release/kvasir"), "dim": True}, *blocks_of(k["said"])]
+    printed = [{"fold": f"{run['name']} ({duration(k['seconds'])})", "blocks": [{"printed": k["said"].partition("\n== ")[2] or k["said"]}]}
+               for run, k in kept if "command" not in run]
+    return blocks + ([{"fold": "What each run printed", "blocks": printed}] if printed else [])
 
 
 def claims():
-    """The first table of docs/reproduction.md as HTML: what is claimed, and what we found."""
-    lines = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").splitlines()
-    begin = next((i for i, line in enumerate(lines) if line.startswith("|")), len(lines))
-    rows = []
-    for line in lines[begin:]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))])
-    def inline(cell):
-        cell = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell)
-        return re.sub(r"`([^`]*)`", r"<code>\1</code>", re.sub(r"\*\*([^*]*)\*\*", r"<b>\1</b>", text(cell)))
-    out = ["<tr>" + "".join(f"<th>{inline(c)}" for c in rows[0]) + "</tr>"] if rows else []
-    out += ["<tr>" + "".join(f"<td>{inline(c)}" for c in row) + "</tr>" for row in rows[2:]]
-    return "<table>" + "\n".join(out) + "</table>"
+    """The first table of docs/reproduction.md: what is claimed, and what we found."""
+    lines = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    return [block for block in blocks_of(lines, texts=True) if "table" in block][:1]
 
 
-STYLE = """
-:root{color-scheme:light dark}body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}
-table{border-collapse:collapse;margin:.6em 0;display:block;overflow-x:auto}td,th{padding:.2em .6em;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
-.n{text-align:right;font-variant-numeric:tabular-nums}.s{font-size:.9em;opacity:.8}.w{color:#c33}svg text{font:10px system-ui,sans-serif;fill:currentColor}
-svg .t{font-size:12px}svg .y{text-anchor:end}svg .x{text-anchor:middle}svg .g{stroke:#8885}.l i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}
-pre{overflow-x:auto;font-size:12px}section{border-top:1px solid #8884}
-"""
+def times_of(runs, experiments):
+    """What each experiment took, as a table."""
+    recorded, rows, whole = recorded_seconds(), [], [0, 0]
+    for name, experiment in experiments:
+        known = {run["name"]: k for run in experiment["runs"] if (k := runs.kept(name, run))}
+        cpu = [k["cpu_seconds"] for k in known.values() if "cpu_seconds" in k]
+        own = [recorded[name, run["name"]] for run in experiment["runs"] if (name, run["name"]) in recorded]
+        whole[0], whole[1] = whole[0] + sum(cpu), whole[1] + len(cpu)
+        rows.append([name, str(len(experiment["runs"])), str(len(known)), duration(sum(cpu)) if cpu else None,
+                     f"{duration(sum(own))} ({len(own)} runs)" if own else None])
+    return whole, table(["experiment", "runs", "are here", "took, of one core", "when recorded"], rows)
 
 
 def page(runs, experiments):
-    seconds = sum(k["seconds"] for name, e in experiments for run in e["runs"] if (k := runs.kept(name, run)))
-    out = ["<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-           f"<title>Kvasir: the papers' figures</title><style>{STYLE}</style><h1>The papers' figures, and ours</h1>",
-           f"<p>Made by <code>./dev reproduce</code> in {duration(seconds)} of simulations"
-           + (f", <b>of {runs.options.num_prompts} requests a run only</b>" if runs.options.num_prompts else "") + ". The paper's figures are those of its text; "
-           "where it prints only a picture there is none. In charts the paper's points are squares.</p>", "<h2>Claims, as docs/reproduction.md judges them</h2>", claims()]
-    for prefix, paper in PAPERS.items():
+    (seconds, timed), times = times_of(runs, experiments)
+    every = [(name, run["name"]) for name, experiment in experiments for run in experiment["runs"]]
+    here = sum(runs.kept(name, run) is not None for name, experiment in experiments for run in experiment["runs"])
+    few = f" Of {runs.options.num_prompts} requests a run only: such figures cannot be compared with the papers'." if runs.options.num_prompts else ""
+    took = f" {timed} of them took {duration(seconds)} of one core ({seconds / 3600:.2f} CPU hours)." if timed else ""
+    blocks = [{"text": f"Made by ./dev reproduce: {here} of {len(every)} runs are here.{took} By what has been recorded, {expected(every)}.{few}"},
+              {"text": "The paper's figures are those of its text; where it prints only a picture there is none. In charts they are hollow marks, and, "
+               "where the text gives a range or no rate, bands and lines. Error bars are 95 % intervals over seeds; those of quotients and differences "
+               "take the two for independent. Each chart is an SVG file in charts/.", "dim": True},
+              {"links": [[paper, f"#{prefix}"] for prefix, paper in PAPERS.items() if any(name.startswith(prefix) for name, _ in experiments)]},
+              {"heading": "Claims, as docs/reproduction.md judges them"}, *claims()]
+    papers = list(PAPERS.items())
+    for prefix, paper in papers:
         own = [(name, e) for name, e in experiments if name.startswith(prefix)]
         if own:
-            out.append(f"<h2>{paper}</h2><ul>" + "".join(f'<li><a href="#{name}">{text(e["title"])}</a>' for name, e in own) + "</ul>")
-            out += [experiment_section(runs, name, e) for name, e in own]
-    rest = [(name, e) for name, e in experiments if not name.startswith(tuple(PAPERS))]
-    out += [experiment_section(runs, name, e) for name, e in rest]
-    return "\n".join(out) + "</html>\n"
+            blocks += [{"heading": paper, "id": prefix}, {"links": [[e["title"], f"#{name}"] for name, e in own]}]
+            for name, e in own:
+                blocks += experiment_blocks(runs, name, e)
+    for name, e in experiments:
+        if not name.startswith(tuple(PAPERS)):
+            blocks += experiment_blocks(runs, name, e)
+    return {"title": "The papers' figures, and ours", "blocks": [*blocks, {"heading": "How long it takes"}, times]}
+
+
+def write_page(runs, experiments):
+    """Draws it by the program that has the look of all reports."""
+    subprocess.run([str(runs.options.draw_page), str(runs.options.out / "index.html"), str(runs.options.out / "charts")],
+                   input=json.dumps(page(runs, experiments)), text=True, check=True)
+
+
+def record_seconds(runs, experiments):
+    recorded = recorded_seconds()
+    for name, experiment in experiments:
+        for run in experiment["runs"]:
+            if "cpu_seconds" in (kept := runs.kept(name, run) or {}):
+                recorded[name, run["name"]] = kept["cpu_seconds"]
+    every = {(path.stem, run["name"]) for path in (ROOT / "experiments").rglob("*.json") for run in json.loads(path.read_text(encoding="utf-8"))["runs"]}
+    lines = [f"{name}\t{run}\t{seconds:.3g}\n" for (name, run), seconds in sorted(recorded.items()) if (name, run) in every]
+    file = ROOT / "experiments" / "seconds.tsv"
+    head = [line + "\n" for line in (file.read_text(encoding="utf-8").splitlines() if file.exists() else []) if line.startswith("#")]
+    file.write_text("".join(head + lines), encoding="utf-8")
 
 
 def options():
-    parser = argparse.ArgumentParser(prog="./dev reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    whole = [(name, run["name"]) for name, experiment in chosen([]) for run in experiment["runs"]]
+    parser = argparse.ArgumentParser(prog="./dev reproduce", description=f"{__doc__}\nHow long: {expected(whole)}.",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or all whose name begins so (default: those of the papers)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "reproduce", help="folder of the results and of index.html")
     parser.add_argument("--kvasir", type=Path, default=ROOT / "build" / "release" / "kvasir", help="the program")
+    parser.add_argument("--draw-page", type=Path, default=ROOT / "build" / "release" / "draw_page", help="the program that draws the page")
     parser.add_argument("--num-prompts", type=int, default=0, help="requests of each run, for a quick look: figures then cannot be compared with the papers'")
     parser.add_argument("--jobs", type=int, default=0, help="simulations at once (default: one for each core)")
     parser.add_argument("--again", action="store_true", help="run anew what another build of kvasir has run")
     parser.add_argument("--page-only", action="store_true", help="run nothing: write the page of what is there")
+    parser.add_argument("--record-seconds", action="store_true", help="write what the runs took to experiments/seconds.tsv")
     return parser.parse_args()
 
 
 def main():
     o = options()
+    o.out, o.kvasir = o.out.resolve(), o.kvasir.resolve()
     experiments = chosen(o.names)
     o.out.mkdir(parents=True, exist_ok=True)
     runs = Runs(o)
     failed = 0
+    for program in [o.draw_page] if o.page_only else [o.draw_page, o.kvasir]:
+        if not program.exists():
+            sys.exit(f"reproduce: there is no {program}: run ./dev build first")
     if not o.page_only:
-        if not o.kvasir.exists():
-            sys.exit(f"reproduce: there is no {o.kvasir}: run ./dev build first")
         failed = run_all(runs, experiments)
-    written = o.out / "index.html"
-    written.write_text(page(runs, experiments), encoding="utf-8")
-    print(f"the page: {written}")
+    if o.record_seconds:
+        record_seconds(runs, experiments)
+    write_page(runs, experiments)
+    print(f"the page: {o.out / 'index.html'}")
     return 1 if failed else 0
 
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace kvasir {
@@ -17,6 +18,8 @@ constexpr size_t kColours = 7, kDashes = 3, kMarks = 6;
 // Points of a line without marks that show their value.
 constexpr size_t kMostHovered = 24;
 constexpr double kBarRow = 24;
+constexpr double kLane = 12;        // of a row
+constexpr size_t kMostBeside = 34;  // letters of a row's name
 
 // Okabe and Ito's colours, without the yellow; and lighter ones for a dark ground.
 constexpr std::array<const char*, kColours> kLight = {"#0072b2", "#d55e00", "#009e73", "#b5528b",
@@ -58,8 +61,9 @@ std::vector<double> ticks_of(const Axis& axis) {
   std::vector<double> ticks;
   if (!axis.log) {
     const double step = nice_step(axis.high - axis.low);
-    for (double t = std::ceil(axis.low / step) * step; t <= axis.high * (1 + 1e-9); t += step)
-      ticks.push_back(t);
+    // Multiples, so that the one at zero is zero; the sum makes no -0 of it.
+    for (double i = std::ceil(axis.low / step); i * step <= axis.high * (1 + 1e-9); ++i)
+      ticks.push_back(i * step + 0.0);
     return ticks;
   }
   const double decades = std::log10(axis.high / axis.low);
@@ -83,13 +87,18 @@ double half_of(const ChartLine& line, size_t i) {
 // Returns whether there is anything to draw.
 bool fit(const Chart& chart, Axis* x, Axis* y) {
   bool any = false;
-  double top = 0, low = 0, high = 0, least_positive = 0;
+  double top = 0, bottom = std::numeric_limits<double>::infinity(), low = 0, high = 0, least_positive = 0;
+  for (const ChartBand& band : chart.bands) {
+    top = std::max(top, band.high);
+    bottom = std::min(bottom, band.low);
+  }
   for (const ChartLine& line : chart.lines) {
     for (size_t i = 0; i < line.x.size(); ++i) {
       if (!drawable(line, i)) continue;
       low = any ? std::min(low, line.x[i]) : line.x[i];
       high = any ? std::max(high, line.x[i]) : line.x[i];
       top = std::max(top, line.y[i] + half_of(line, i));
+      bottom = std::min(bottom, line.y[i]);
       if (line.x[i] > 0 && (least_positive == 0 || line.x[i] < least_positive)) least_positive = line.x[i];
       any = true;
     }
@@ -103,6 +112,9 @@ bool fit(const Chart& chart, Axis* x, Axis* y) {
   x->low = x->log ? least_positive : std::min(low, 0.0);
   x->high = high > x->low ? high : x->low + (x->log ? x->low : 1);
   y->high = chart.y_max > 0 ? chart.y_max : (top > 0 ? top * 1.05 : 1);
+  y->log = chart.log_y && any && bottom > 0;
+  if (y->log) y->low = bottom / 1.2;
+  if (any && bottom < 0) y->low = bottom * 1.05;
   return any;
 }
 
@@ -155,7 +167,7 @@ void add_axes(const Chart& chart, const Axis& x, const Axis& y, std::string* out
     fmt::format_to(to, "<line class=\"g\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
                    kWidth - kRight, y.at(t), y.at(t));
     fmt::format_to(to, "<text class=\"t\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 6,
-                   y.at(t) + 4, number(t / of_y.divisor));
+                   y.at(t) + 4, y.log ? readable(t, chart.y_unit) : number(t / of_y.divisor));
   }
   for (double t : ticks_of(x)) {
     fmt::format_to(to, "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>", x.at(t),
@@ -171,7 +183,7 @@ void add_axes(const Chart& chart, const Axis& x, const Axis& y, std::string* out
                  escape_html(x.log ? chart.x_label : label_with(chart.x_label, of_x)));
   fmt::format_to(
       to, "<text class=\"t\" text-anchor=\"middle\" transform=\"translate(13 {:.0f}) rotate(-90)\">{}</text>",
-      (y.from + y.to) / 2, escape_html(label_with(chart.y_label, of_y)));
+      (y.from + y.to) / 2, escape_html(y.log ? chart.y_label : label_with(chart.y_label, of_y)));
 }
 
 // Those that lie on the chart.
@@ -203,8 +215,24 @@ void add_bounds(const Chart& chart, const Axis& x, const Axis& y, std::string* o
   }
 }
 
-std::string mark(size_t system, double x, double y) {
-  const std::string style = fmt::format("style=\"fill:var(--c{})\"", system % kColours);
+void add_bands(const Chart& chart, const Axis& x, const Axis& y, std::string* out) {
+  for (const ChartBand& band : chart.bands) {
+    const double top = y.at(band.high), bottom = y.at(band.low);
+    std::string name = band.name + " " + readable(band.low, chart.y_unit);
+    if (band.high > band.low) name += " to " + readable(band.high, chart.y_unit);
+    fmt::format_to(
+        std::back_inserter(*out),
+        "<rect class=\"a\" style=\"fill:var(--c{0});stroke:var(--c{0})\" x=\"{1:.1f}\" y=\"{2:.1f}\" "
+        "width=\"{3:.1f}\" height=\"{4:.1f}\"><title>{5}</title></rect><text class=\"t\" x=\"{6:.1f}\" "
+        "y=\"{7:.1f}\">{5}</text>",
+        band.system % kColours, x.from, top, x.to - x.from, std::max(bottom - top, 1.5), escape_html(name),
+        x.from + 5, top < y.to + 14 ? top + 12 : top - 4);
+  }
+}
+
+std::string mark(size_t system, double x, double y, bool hollow = false) {
+  const std::string style = hollow ? fmt::format("class=\"o\" style=\"stroke:var(--c{})\"", system % kColours)
+                                   : fmt::format("style=\"fill:var(--c{})\"", system % kColours);
   switch ((system + system / kColours) % kMarks) {
     case 1:
       return fmt::format("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"6\" height=\"6\"/>", style, x - 3,
@@ -247,19 +275,23 @@ void add_line(const Chart& chart, const ChartLine& line, const Axis& x, const Ax
                      "<path class=\"l\" {} d=\"M{:.1f} {:.1f}V{:.1f}M{:.1f} {:.1f}h8M{:.1f} {:.1f}h8\"/>",
                      style, px, a, b, px - 4, a, px - 4, b);
     }
-    if (line.marked) extras += mark(line.system, px, py);
+    if (line.marked || line.hollow) extras += mark(line.system, px, py, line.hollow);
     if (i % every == 0) extras += hover(chart, line, i, px, py);
   }
   if (points.empty()) return;
   points.pop_back();
+  if (line.hollow) {
+    *out += extras;
+    return;
+  }
   fmt::format_to(to, "<polyline class=\"l{}\" {}{} points=\"{}\"/>{}", line.faint ? " f" : "", style,
                  dash_of(line.system), points, extras);
 }
 
 // In as many columns as the names leave room for. Returns the height that it takes.
-double add_legend(const Chart& chart, double top, std::string* out) {
+double add_legend(const std::vector<ChartLine>& lines, double top, std::string* out) {
   size_t longest = 0, named = 0;
-  for (const ChartLine& line : chart.lines) {
+  for (const ChartLine& line : lines) {
     longest = std::max(longest, line.name.size());
     if (!line.name.empty()) ++named;
   }
@@ -267,22 +299,56 @@ double add_legend(const Chart& chart, double top, std::string* out) {
   const auto columns = static_cast<size_t>(std::clamp((kWidth - 20) / wanted, 1.0, 4.0));
   const double width = (kWidth - 20) / static_cast<double>(columns);
   size_t i = 0;
-  for (const ChartLine& line : chart.lines) {
+  for (const ChartLine& line : lines) {
     if (line.name.empty()) continue;
     const size_t row = i / columns;
     const double y = top + static_cast<double>(row) * kLegendRow;
     const double x = 20 + static_cast<double>(i % columns) * width;
-    fmt::format_to(std::back_inserter(*out),
-                   "<line class=\"l{}\" style=\"stroke:var(--c{})\"{} x1=\"{:.0f}\" x2=\"{:.0f}\" y1=\"{}\" "
-                   "y2=\"{}\"/>{}"
-                   "<text class=\"t\" x=\"{:.0f}\" y=\"{}\">{}</text>",
-                   line.faint ? " f" : "", line.system % kColours, dash_of(line.system), x, x + 26, y - 4,
-                   y - 4, line.marked ? mark(line.system, x + 13, y - 4) : "", x + 33, y,
+    const auto to = std::back_inserter(*out);
+    if (!line.hollow) {
+      fmt::format_to(to,
+                     "<line class=\"l{}\" style=\"stroke:var(--c{})\"{} x1=\"{:.0f}\" x2=\"{:.0f}\" "
+                     "y1=\"{}\" y2=\"{}\"/>",
+                     line.faint ? " f" : "", line.system % kColours, dash_of(line.system), x, x + 26, y - 4,
+                     y - 4);
+    }
+    fmt::format_to(to, "{}<text class=\"t\" x=\"{:.0f}\" y=\"{}\">{}</text>",
+                   line.marked || line.hollow ? mark(line.system, x + 13, y - 4, line.hollow) : "", x + 33, y,
                    escape_html(line.name));
     ++i;
   }
   const size_t rows = (named + columns - 1) / columns;
   return static_cast<double>(rows) * kLegendRow;
+}
+
+void add_row_point(const RowChart& chart, const ChartRow& row, const RowPoint& point, const Axis& x, double y,
+                   std::string* out) {
+  const auto to = std::back_inserter(*out);
+  const bool range = point.to > point.value;
+  std::string text = point.system < chart.systems.size() ? chart.systems[point.system] + ": " : "";
+  text += readable(point.value, chart.unit);
+  if (range) text += " to " + readable(point.to, chart.unit);
+  if (point.half > 0) text += " +- " + readable(point.half, chart.unit);
+  text += " (" + row.name + ")";
+  const double at = x.at(point.value);
+  if (range) {
+    fmt::format_to(
+        to,
+        "<rect class=\"a\" style=\"fill:var(--c{0});stroke:var(--c{0})\" x=\"{1:.1f}\" y=\"{2:.1f}\" "
+        "width=\"{3:.1f}\" height=\"{4}\"><title>{5}</title></rect>",
+        point.system % kColours, at, y - 5, x.at(point.to) - at, 10, escape_html(text));
+    return;
+  }
+  if (point.half > 0) {
+    const double a = x.at(point.value - point.half), b = x.at(point.value + point.half);
+    fmt::format_to(to,
+                   "<path class=\"l\" style=\"stroke:var(--c{})\" d=\"M{:.1f} {:.1f}H{:.1f}M{:.1f} "
+                   "{:.1f}v6M{:.1f} {:.1f}v6\"/>",
+                   point.system % kColours, a, y, b, a, y - 3, b, y - 3);
+  }
+  *out += mark(point.system, at, y, point.hollow);
+  fmt::format_to(to, "<g class=\"p\"><circle r=\"7\" cx=\"{:.1f}\" cy=\"{:.1f}\"/><title>{}</title></g>", at,
+                 y, escape_html(text));
 }
 
 std::string svg_element(double width, double height, const std::string& title, const std::string& body) {
@@ -325,9 +391,10 @@ std::string svg_chart(const Chart& chart) {
   double legend = 0;
   if (fit(chart, &x, &y)) {
     add_axes(chart, x, y, &body);
+    add_bands(chart, x, y, &body);
     add_bounds(chart, x, y, &body);
     for (const ChartLine& line : chart.lines) add_line(chart, line, x, y, &body);
-    legend = add_legend(chart, kHeight + 8, &body);
+    legend = add_legend(chart.lines, kHeight + 8, &body);
   } else {
     body = fmt::format(
         "<text class=\"h\" x=\"{}\" y=\"18\">{}</text><text class=\"t\" x=\"{}\" y=\"60\">nothing to "
@@ -381,6 +448,76 @@ std::string svg_chart(const BarChart& chart) {
   return svg_element(kWidth, bottom + 42, chart.title, body);
 }
 
+std::string svg_chart(const RowChart& chart) {
+  size_t longest = 0, points = 0;
+  double high = 0, low = 0, least = std::numeric_limits<double>::infinity();
+  for (const ChartRow& row : chart.rows) {
+    longest = std::max(longest, row.name.size());
+    for (const RowPoint& point : row.points) {
+      high = std::max({high, point.value + point.half, point.to});
+      low = std::min(low, point.value - point.half);
+      least = std::min(least, point.value);
+      ++points;
+    }
+  }
+  // Long names lie above their rows.
+  const bool above = longest > kMostBeside;
+  const double left = above ? 16 : 20 + kCharWidth * static_cast<double>(longest);
+  Axis x{.low = low * 1.05, .high = high > low ? high * 1.05 : 1, .from = left, .to = kWidth - 20};
+  x.log = chart.log_x && points > 0 && least > 0;
+  if (x.log) x.low = least / 1.3;
+  double bottom = kTop + 6;
+  std::vector<double> tops;
+  for (const ChartRow& row : chart.rows) {
+    size_t lanes = 1;
+    for (const RowPoint& point : row.points) lanes = std::max(lanes, point.lane + 1);
+    tops.push_back(bottom);
+    bottom += 8 + kLane * static_cast<double>(lanes) + (above ? kLegendRow - 4 : 0);
+  }
+  Axis y{.from = bottom, .to = kTop};
+  std::string body = fmt::format("<text class=\"h\" x=\"8\" y=\"18\">{}</text>", escape_html(chart.title));
+  const auto to = std::back_inserter(body);
+  const Scale scale = scale_of(chart.unit, x.high);
+  for (double t : ticks_of(x)) {
+    fmt::format_to(to,
+                   "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/><text class=\"t\" "
+                   "x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                   x.at(t), x.at(t), kTop, bottom, x.at(t), bottom + 14,
+                   x.log ? readable(t, chart.unit) : number(t / scale.divisor));
+  }
+  Chart bounds{"", "", "", false, 0, {}};
+  bounds.x_unit = chart.unit;
+  bounds.bounds = chart.bounds;
+  add_bounds(bounds, x, y, &body);
+  for (size_t i = 0; i < chart.rows.size(); ++i) {
+    const ChartRow& row = chart.rows[i];
+    const double first = tops[i] + (above ? kLegendRow - 4 : 0) + kLane / 2 + 3;
+    fmt::format_to(to, "<path class=\"g\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>", above ? 8 : left,
+                   above ? tops[i] : first, x.to);
+    fmt::format_to(to, "<text class=\"t n\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>",
+                   above ? 8 : left - 8, above ? tops[i] + 11 : first + 4, above ? "start" : "end",
+                   escape_html(row.name));
+    for (const RowPoint& point : row.points)
+      add_row_point(chart, row, point, x, first + kLane * static_cast<double>(point.lane), &body);
+  }
+  fmt::format_to(to, "<text class=\"t\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                 (x.from + x.to) / 2, bottom + 32,
+                 escape_html(x.log ? chart.x_label : label_with(chart.x_label, scale)));
+  std::vector<ChartLine> legend;
+  for (size_t i = 0; i < chart.systems.size(); ++i) {
+    bool used = false, hollow = false;
+    for (const ChartRow& row : chart.rows) {
+      for (const RowPoint& point : row.points) {
+        used |= point.system == i;
+        hollow |= point.system == i && point.hollow;
+      }
+    }
+    if (used) legend.push_back({chart.systems[i], i, false, true, {}, {}, {}, hollow});
+  }
+  const double below = add_legend(legend, bottom + 52, &body);
+  return svg_element(kWidth, bottom + 44 + below, chart.title, body);
+}
+
 std::string svg_file(const std::string& svg) {
   const std::string tag = "<svg ";
   const size_t open = svg.find('>');
@@ -390,8 +527,10 @@ std::string svg_file(const std::string& svg) {
   out += svg.substr(tag.size(), open + 1 - tag.size());
   out += "<style>" + chart_style() + "</style>" + svg.substr(open + 1);
   // Programs that make PDF of it know no variables.
-  std::vector<std::pair<std::string, std::string>> colours = {
-      {"var(--fg)", "#000000"}, {"var(--dim)", "#333333"}, {"var(--grid)", "#dddddd"}};
+  std::vector<std::pair<std::string, std::string>> colours = {{"var(--fg)", "#000000"},
+                                                              {"var(--dim)", "#333333"},
+                                                              {"var(--grid)", "#dddddd"},
+                                                              {"var(--bg)", "#ffffff"}};
   for (size_t i = 0; i < kColours; ++i) colours.emplace_back(fmt::format("var(--c{})", i), kLight[i]);
   for (const auto& [name, value] : colours) {
     for (size_t at = out.find(name); at != std::string::npos; at = out.find(name, at + value.size())) {
@@ -414,6 +553,7 @@ std::string chart_style() {
          ".f{stroke-width:1.2;opacity:.55}.b{fill:none;stroke:var(--fg);stroke-width:1.2;stroke-dasharray:3 "
          "3}"
          ".p circle{fill:transparent}.p:hover circle{fill:var(--fg);opacity:.3}.r{fill:var(--c5);opacity:.55}"
+         ".o{fill:var(--bg);stroke-width:1.8}.a{fill-opacity:.18;stroke-opacity:.6;stroke-width:1}"
          ".r.s{fill:var(--c0);opacity:1}.e{fill:none;stroke:var(--fg);stroke-width:1.2}";
 }
 

@@ -25,6 +25,7 @@ struct ChartLine {
   bool marked = false;  // a mark on every point
   std::vector<double> x, y;
   std::vector<double> half;  // of an interval around each y; empty: none
+  bool hollow = false;       // what another source says of it: marks without a filling, and no line
 };
 
 // A bound, drawn across the chart.
@@ -34,6 +35,13 @@ struct ChartBound {
   bool of_x = false;  // else of y
 };
 
+// What another source says of all of the chart: a range of y, or a single one.
+struct ChartBand {
+  double low = 0, high = 0;
+  std::string name;
+  size_t system = 0;
+};
+
 struct Chart {
   std::string title, x_label, y_label;
   bool log_x = false;  // points at or below zero are then drawn at the left edge
@@ -41,6 +49,8 @@ struct Chart {
   std::vector<ChartLine> lines;
   AxisUnit x_unit = AxisUnit::kPlain, y_unit = AxisUnit::kPlain;
   std::vector<ChartBound> bounds = {};
+  std::vector<ChartBand> bands = {};
+  bool log_y = false;  // only if all values are above zero
 };
 
 // Lengths side by side, each with its name.
@@ -57,9 +67,32 @@ struct BarChart {
   AxisUnit unit = AxisUnit::kPlain;
 };
 
+// Points of several systems, row by row.
+struct RowPoint {
+  double value = 0;
+  double to = 0;    // the end of a range that begins at the value; below it: there is none
+  double half = 0;  // of an interval
+  size_t system = 0;
+  bool hollow = false;  // what another source says
+  size_t lane = 0;      // those of one lane lie on one line
+};
+struct ChartRow {
+  std::string name;
+  std::vector<RowPoint> points;
+};
+struct RowChart {
+  std::string title, x_label;
+  std::vector<std::string> systems;  // their names; the legend has those of points
+  std::vector<ChartRow> rows;
+  AxisUnit unit = AxisUnit::kPlain;
+  bool log_x = false;  // only if all values are above zero
+  std::vector<ChartBound> bounds = {};
+};
+
 // An <svg> element, for a page. A chart without points says so. Values that are not finite are left out.
 std::string svg_chart(const Chart& chart);
 std::string svg_chart(const BarChart& chart);
+std::string svg_chart(const RowChart& chart);
 
 // The same as a file of its own, with its colours, black on white.
 std::string svg_file(const std::string& svg);

@@ -12,14 +12,16 @@ namespace {
 
 constexpr const char* kStyle = R"(
 body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p{max-width:60rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}h3{font-size:1rem;margin-top:1.8rem}a{color:var(--c0)}p{max-width:60rem}
 .w{overflow-x:auto;margin:.5rem 0}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.85rem}
 th,td{border-bottom:1px solid var(--grid);padding:.25rem .55rem;text-align:right;vertical-align:top}
 th{font-weight:600;color:var(--dim)}td{white-space:nowrap}
 th.s,td.s{text-align:left}td.x{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem;max-width:26rem}
 tr.b td{font-weight:600;background:var(--mark)}
-.c{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem 1.5rem;align-items:start}
+.c{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem 1.5rem;align-items:start}
+.c>div{overflow-x:auto}.c svg{min-width:30rem}
 svg{width:100%;height:auto;max-width:46rem}summary{cursor:pointer;font-weight:600;margin:1rem 0}p.n{color:var(--dim)}
+ul{columns:26rem;padding-left:1.2rem}pre{overflow-x:auto;font-size:.8rem}
 @media print{body{max-width:none}details{display:block}}
 )";
 
@@ -42,12 +44,31 @@ Page::Page(const std::string& title) {
       chart_colours(true) + "}}" + kStyle + chart_style() + "</style></head><body>\n<h1>" + safe + "</h1>\n";
 }
 
-void Page::heading(const std::string& text) {
-  text_ += "<h2>" + escape_html(text) + "</h2>\n";
+void Page::heading(const std::string& text, const std::string& id, bool small) {
+  text_ += fmt::format("<{0}{1}>{2}</{0}>\n", small ? "h3" : "h2",
+                       id.empty() ? "" : fmt::format(" id=\"{}\"", escape_html(id)), escape_html(text));
 }
 
 void Page::paragraph(const std::string& text, bool dim) {
   text_ += fmt::format("<p{}>{}</p>\n", dim ? " class=\"n\"" : "", escape_html(text));
+}
+
+void Page::links(const std::vector<std::pair<std::string, std::string>>& links) {
+  text_ += "<ul>";
+  for (const auto& [name, target] : links) {
+    text_ += fmt::format("<li><a href=\"{}\">{}</a></li>\n", escape_html(target), escape_html(name));
+  }
+  text_ += "</ul>\n";
+}
+
+void Page::printed(const std::string& text) {
+  text_ += "<pre>";
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    text_ += escape_html(std::string_view(text).substr(begin, end - begin)) + "\n";
+    begin = end + 1;
+  }
+  text_ += "</pre>\n";
 }
 
 void Page::table(const PageTable& table) {

@@ -21,8 +21,13 @@ class Page {
  public:
   explicit Page(const std::string& title);
 
-  void heading(const std::string& text);
+  // `id`: where a link leads to; `small`: below the other headings.
+  void heading(const std::string& text, const std::string& id = "", bool small = false);
   void paragraph(const std::string& text, bool dim = false);
+  // Names, and where they lead to.
+  void links(const std::vector<std::pair<std::string, std::string>>& links);
+  // What a program printed, line by line.
+  void printed(const std::string& text);
   void table(const PageTable& table);
   // <svg> elements, side by side where there is room.
   void charts(const std::vector<std::string>& svgs);

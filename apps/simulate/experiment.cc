@@ -38,6 +38,10 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
   KV_ASSIGN_OR_RETURN(out.policy, text_of(entry, "policy", where, true));
   KV_ASSIGN_OR_RETURN(out.key, text_of(entry, "key", where, true));
   KV_ASSIGN_OR_RETURN(out.over, text_of(entry, "over", where, false));
+  KV_ASSIGN_OR_RETURN(out.less, text_of(entry, "less", where, false));
+  if (!out.over.empty() && !out.less.empty()) {
+    return error(ErrorCode::kInvalidArgument, "{}: 'less' beside 'over'", where);
+  }
   for (auto [key, value, needed] :
        {std::tuple{"rate", &out.rate, false}, std::tuple{"value", &out.value, true},
         std::tuple{"to", &out.to, false}}) {
@@ -161,6 +165,10 @@ std::optional<double> base_of(const PaperFigure& paper, double rate, const Answe
 // Ours, beside a figure of the paper, at a rate.
 std::optional<double> ours_at(const PaperFigure& paper, double rate, const Answer& own, const Answers& all) {
   const std::optional<double> value = figure_of(paper.policy, paper.key, rate, own);
+  if (!paper.less.empty()) {
+    const std::optional<double> other = figure_of(paper.less, paper.key, rate, own);
+    return value && other ? std::optional(*value - *other) : std::nullopt;
+  }
   if (paper.over.empty()) return value;
   const std::optional<double> base = base_of(paper, rate, own, all);
   if (!value || !base || *base == 0) return std::nullopt;
@@ -206,6 +214,7 @@ std::string table_row(const ExperimentRun& run, const PaperFigure& paper, const 
   const std::optional<double> value = ours(paper, all.at(run.name), all);
   std::string policy = paper.policy;
   if (!paper.over.empty()) policy += " / " + paper.over;
+  if (!paper.less.empty()) policy += " - " + paper.less;
   if (!paper.over_runs.empty()) policy += fmt::format(" ({})", fmt::join(paper.over_runs, " + "));
   std::string stated = fmt::format("{:.4g}", paper.value);
   if (paper.to != 0) stated += fmt::format(" to {:.4g}", paper.to);
@@ -232,6 +241,7 @@ Status save_figures(const Experiment& experiment, const ExperimentRun& run, cons
     Json entry = {{"policy", paper.policy}, {"key", paper.key}, {"value", paper.value}};
     if (paper.to != 0) entry["to"] = paper.to;
     if (!paper.over.empty()) entry["over"] = paper.over;
+    if (!paper.less.empty()) entry["less"] = paper.less;
     if (!paper.over_runs.empty()) entry["over_runs"] = paper.over_runs;
     if (paper.rate > 0) entry["rate"] = paper.rate;
     if (paper.most) entry["most"] = true;

@@ -9,6 +9,7 @@
 // policy and rate (left out where there is one), under a key of the JSON result, or
 // "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's; with
 // "over_runs": ["..."] beside it over the sum of that policy's in those runs, which come before in the file.
+// With "less" in place of "over" it is the difference of the two.
 // With "most": true ("up to 69 times") it is that of the rate at which ours is greatest. With "to" the paper
 // states a range, from `value` on.
 #pragma once
@@ -26,6 +27,7 @@ struct PaperFigure {
   std::string policy;
   std::string over;  // the policy whose figure it is a multiple of; empty: none, it is the figure itself
   std::vector<std::string> over_runs;  // those whose figures of `over` are added up; empty: its own
+  std::string less;                    // the policy whose figure is taken off it; empty: none
   double rate = 0;                     // requests per second; 0: the only one
   bool most = false;                   // the greatest over all rates
   std::string key;

@@ -436,6 +436,74 @@ TEST(Svg, AxesAreWrittenAsPeopleDo) {
   EXPECT_THAT(svg, HasSubstr(">far away 1 M s ↑</text>")) << "above the chart";
 }
 
+TEST(Svg, AnotherSourcesFiguresAreHollowMarksAndBands) {
+  Chart chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {1, 2}, {50, 100}, {}}}};
+  chart.lines.push_back({"theirs", 0, false, true, {2}, {80}, {}, /*hollow=*/true});
+  chart.bands = {{150, 200, "paper", 0}};
+  const std::string svg = svg_chart(chart);
+  // From y = 274 (0) to 30 (210): the band is on the chart though no value is as high.
+  EXPECT_THAT(svg, HasSubstr("y=\"41.6\" width=\"484.0\" height=\"58.1\"><title>paper 150 to 200</title>"));
+  EXPECT_THAT(
+      svg, HasSubstr("<circle r=\"3.2\" cx=\"546.0\" cy=\"181.0\" class=\"o\" style=\"stroke:var(--c0)\"/>"));
+  EXPECT_THAT(svg, HasSubstr("<title>theirs: 80 at 2</title>"));
+  chart.bands[0].high = 150;
+  EXPECT_THAT(svg_chart(chart), HasSubstr("height=\"1.5\"><title>paper 150</title>"))
+      << "one value is a line";
+  const auto lines = [](const std::string& of) {
+    size_t n = 0;
+    for (size_t at = of.find("<polyline"); at != std::string::npos; at = of.find("<polyline", at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(lines(svg), 1u) << "hollow marks have no line";
+}
+
+TEST(Svg, ALogarithmicAxisHasUnits) {
+  Chart chart{"t", "x", "TTFT", false, 0, {{"a", 0, false, true, {0, 1}, {120, 12'000}, {}}}};
+  chart.y_unit = AxisUnit::kMillis;
+  chart.log_y = true;
+  // From 100 ms (y = 274) to 12.6 s (30).
+  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,264.8 546.0,32.5\""));
+  EXPECT_THAT(svg_chart(chart), HasSubstr(">200 ms</text>"));
+  EXPECT_THAT(svg_chart(chart), HasSubstr(">10 s</text>"));
+  chart.lines[0].y[0] = 0;
+  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 546.0,41.6\"")) << "zero has no logarithm";
+}
+
+TEST(Svg, ValuesBelowZeroAreOnTheChart) {
+  // From -10.5 (y = 274) to 21 (30).
+  const std::string svg =
+      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-10, 20}, {}}}});
+  EXPECT_THAT(svg, HasSubstr("points=\"62.0,270.1 546.0,37.7\""));
+  EXPECT_THAT(svg, HasSubstr(">-10</text>"));
+  EXPECT_THAT(svg, HasSubstr(">0</text>"));
+  const std::string small =
+      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-0.4, 0.4}, {}}}});
+  EXPECT_THAT(small, Not(HasSubstr(">-0</text>")));
+  EXPECT_THAT(small, Not(HasSubstr("e-")));
+}
+
+TEST(Svg, RowsHavePointsOfSeveralSystems) {
+  RowChart chart{"t",
+                 "x",
+                 {"ours", "the paper's"},
+                 {{"first", {{2, 0, 0.5}, {4, 8, 0, 1, true}}}, {"<second>", {{10}}}}};
+  chart.unit = AxisUnit::kPercent;
+  const std::string svg = svg_chart(chart);
+  // Names of eight letters: the plot is from x = 69.6 (0) to 540 (10.5).
+  EXPECT_THAT(svg, HasSubstr("<circle r=\"3.2\" cx=\"159.2\" cy=\"45.0\""));
+  EXPECT_THAT(svg, HasSubstr("M136.8 45.0H181.6"));
+  EXPECT_THAT(
+      svg,
+      HasSubstr(
+          "x=\"248.8\" y=\"40.0\" width=\"179.2\" height=\"10\"><title>the paper&#39;s: 4 % to 8 % (first)"));
+  EXPECT_THAT(svg, HasSubstr("<title>ours: 2 % +- 0.5 % (first)</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>ours: 10 % (&lt;second&gt;)</title>"));
+  EXPECT_THAT(svg, HasSubstr(">the paper&#39;s</text>"));
+  chart.rows[0].name = std::string(60, 'n');
+  EXPECT_THAT(svg_chart(chart), HasSubstr("x=\"8.0\" y=\"47.0\" text-anchor=\"start\">nnn"))
+      << "long names lie above";
+}
+
 TEST(Svg, AFileStandsAlone) {
   const std::string file = svg_file(svg_chart(BarChart{"b", "x", {{"one", 2, 1, 3, true, ""}, {"two", 1}}}));
   EXPECT_EQ(file.find("<?xml"), 0u);

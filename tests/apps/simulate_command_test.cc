@@ -374,6 +374,9 @@ TEST(Experiments, AreWhatTheCommandTakes) {
       for (const PaperFigure& figure : run.paper) {
         EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.policy), 1)
             << run.name << ": " << figure.policy;
+        if (!figure.less.empty()) {
+          EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.less), 1) << run.name;
+        }
         if (figure.over.empty()) continue;
         const std::vector<std::string> own = {run.name};
         for (const std::string& other : figure.over_runs.empty() ? own : figure.over_runs) {
@@ -416,6 +419,8 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
   run["paper"].push_back({{"policy", "vllm"}, {"rate", 2}, {"key", "attainment_joint"}, {"value", 90}});
   run["paper"].push_back(ratio("sarathi", 2));
   run["paper"].push_back(ratio("orca", 3));
+  run["paper"].push_back(
+      {{"policy", "vllm"}, {"rate", 2}, {"less", "sarathi"}, {"key", "attainment_joint"}, {"value", 5}});
   run["paper"].push_back({{"policy", "vllm"}, {"rate", 3}, {"key", "attainment_joint"}, {"value", 80}});
   run["paper"].push_back({{"policy", "vllm"}, {"key", "effective_throughput"}, {"value", 7}});
   Json search = run;
@@ -432,6 +437,7 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
                         "| one | vllm | 2 | attainment_joint | 90 | 100 |\n"
                         "| one | vllm / sarathi | 2 | attainment_joint | 2 | 1 |\n"
                         "| one | vllm / orca | 2 | attainment_joint | 3 | - |\n"
+                        "| one | vllm - sarathi | 2 | attainment_joint | 5 | 0 |\n"
                         "| one | vllm | 3 | attainment_joint | 80 | - |\n"
                         "| one | vllm | - | effective_throughput | 7 | - |\n"
                         "| two | vllm | - | effective_throughput | 7 | "));

@@ -1,8 +1,12 @@
-"""tools/reproduce.py with a program that says fixed figures: what runs, what is kept, and what the page has."""
+"""tools/reproduce.py with a program that says fixed figures: what runs, what is kept, and what the page has.
+
+The page is what draw_page is given; with its path in KVASIR_DRAW_PAGE it is drawn, too.
+"""
 
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -24,15 +28,35 @@ if (folder / f"fails-{name}").exists():
     print("kvasir simulate: no <room>", file=sys.stderr)
     sys.exit(1)
 run = next(r for r in json.load(open(experiment))["runs"] if r["name"] == name)
-points = [{"request_rate": rate, "attainment_joint": 90 - 10 * rate, "mean_ttft_ms": 100 * rate} for rate in ((1, 2) if name == "curve" else (1,))]
-for policy in ("vllm", "auto"):
+flags = run["args"]
+many = flags[flags.index("--scheduling-policy") + 1].split(",") if "--scheduling-policy" in flags else []
+for policy, faster in (("vllm", 1), ("auto", 2), *((policy, 1) for policy in many if policy not in ("vllm", "auto"))):
+    points = [{"request_rate": rate, "attainment_joint": 90 - 10 * rate / faster, "mean_ttft_ms": 100 * rate / faster,
+               "intervals": {"mean_ttft_ms": {"half_width": 10}}} for rate in ((1, 2) if name == "curve" else (1,))]
     result = {"label": policy, "points": points} if len(points) > 1 else {"label": policy, "seed": 0, **points[0]}
     (pathlib.Path(out) / f"{name}-{policy}.json").write_text(json.dumps(result))
-figures = {"run": name, "effective": [{"policy": "auto", "rate": 3.5, "more": True, "attained": 90}] if name == "search" else [],
-           "paper": [{**entry, "ours": 45.0} for entry in run.get("paper", [])]}
+if name == "search":
+    for file in pathlib.Path(out).iterdir():
+        file.unlink()
+figures = {"run": name, "effective": [{"policy": "auto", "rate": 3.5, "more": True, "attained": 90}] if name == "search" else [], "paper": []}
 (pathlib.Path(out) / f"{name}.figures.json").write_text(json.dumps(figures))
-print(f"printed by {name} & more")
+print(f"of no use\\n== printed by {name} & more")
 """
+# Keeps what it is given.
+DRAW = """#!/usr/bin/env python3
+import pathlib, sys
+pathlib.Path(sys.argv[1]).with_suffix(".json").write_text(sys.stdin.read())
+pathlib.Path(sys.argv[1]).touch()
+"""
+
+
+def of_kind(blocks, kind):
+    """All blocks of a kind, those within folds too."""
+    found = []
+    for block in blocks:
+        found += [block] if kind in block else []
+        found += of_kind(block.get("blocks", []), kind)
+    return found
 
 
 class ReproduceTest(unittest.TestCase):
@@ -47,12 +71,16 @@ class ReproduceTest(unittest.TestCase):
         self.program.chmod(0o755)
         (self.root / "docs" / "reproduction.md").write_text(
             "# Title\n\n| claim | verdict |\n|---|---|\n| up to <9> times, `x` | **holds** |\n\n| other | table |\n")
-        paper = [{"policy": "vllm", "rate": 2, "key": "attainment_joint", "value": 90}, {"policy": "auto", "over": "vllm", "most": True,
-                                                                                        "key": "mean_ttft_ms", "value": 0}]
-        self.describe("ellm-fig1", [{"name": "curve", "args": ["--model", "a"], "paper": paper}, {"name": "len-10", "args": []},
-                                    {"name": "len-20", "args": []}])
+        paper = [{"policy": "vllm", "rate": 2, "key": "attainment_joint", "value": 90},
+                 {"policy": "auto", "over": "vllm", "most": True, "key": "mean_ttft_ms", "value": 2},
+                 {"policy": "auto", "less": "vllm", "rate": 2, "key": "attainment_joint", "value": 5, "to": 20}]
+        self.describe("ellm-fig1", [{"name": "curve", "args": ["--model", "a", "--goodput", "ttft:150", "tpot:9", "--scheduling-policy", "vllm,auto"], "paper": paper},
+                                    {"name": "len-10", "args": ["--model", "a"]}, {"name": "len-20", "args": ["--model", "a"]}])
         self.describe("ellm-fig10", [{"name": "search", "args": []}])
         self.describe("auto-core", [{"name": "point", "args": []}])
+        self.draw = self.root / "draw_page"
+        self.draw.write_text(DRAW)
+        self.draw.chmod(0o755)
         self.addCleanup(setattr, reproduce, "ROOT", reproduce.ROOT)
         reproduce.ROOT = self.root
 
@@ -64,13 +92,27 @@ class ReproduceTest(unittest.TestCase):
         """(exit code, what ran, what was printed)."""
         (self.root / "ran").write_text("")
         said = io.StringIO()
-        argv = ["reproduce", "--out", str(self.root / "out"), "--kvasir", str(self.program), *flags]
+        argv = ["reproduce", "--out", str(self.root / "out"), "--kvasir", str(self.program), "--draw-page", str(self.draw), *flags]
         with unittest.mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(said):
             code = reproduce.main()
         return code, [line.strip() for line in (self.root / "ran").read_text().splitlines()], said.getvalue()
 
-    def page(self):
-        return (self.root / "out" / "index.html").read_text(encoding="utf-8")
+    def blocks(self, kind):
+        page = json.loads((self.root / "out" / "index.json").read_text(encoding="utf-8"))
+        return of_kind(page["blocks"], kind)
+
+    def texts(self):
+        return [block["text"] for block in self.blocks("text")]
+
+    def chart(self, title, kind):
+        """The only one with this title and lines or rows."""
+        found = [chart for block in self.blocks("charts") for chart in block["charts"] if chart["title"] == title and kind in chart]
+        self.assertEqual(len(found), 1, title)
+        return found[0]
+
+    def rows(self, head):
+        """Of the tables that begin with this head."""
+        return [row for block in self.blocks("table") if block["table"]["heads"][:len(head)] == head for row in block["table"]["rows"]]
 
     def test_it_goes_on_where_it_was(self):
         everything = ["ellm-fig1/curve", "ellm-fig1/len-10", "ellm-fig1/len-20", "ellm-fig10/search"]
@@ -84,16 +126,19 @@ class ReproduceTest(unittest.TestCase):
         self.describe("ellm-fig10", [{"name": "search", "args": ["--seeds", "2"]}])
         self.assertEqual(self.reproduce()[1], ["ellm-fig10/search"], "its flags have changed")
         self.assertEqual(self.reproduce("--num-prompts", "5", "ellm-fig10")[1], ["ellm-fig10/search few"])
-        self.assertIn("of 5 requests a run only", self.page())
+        self.assertIn("Of 5 requests a run only", self.texts()[0])
         self.assertEqual(self.reproduce("ellm-fig10")[1], ["ellm-fig10/search"])
 
     def test_another_build_is_said_and_runs_only_if_asked(self):
         self.reproduce("ellm-fig1")
         self.program.write_text(PROGRAM + "\n")
         self.assertEqual(self.reproduce("ellm-fig1")[1], [])
-        self.assertIn("Of another build of kvasir than the present one: curve, len-10, len-20", self.page())
-        self.assertEqual(len(self.reproduce("ellm-fig1", "--again")[1]), 3)
-        self.assertNotIn("Of another build", self.page())
+        self.assertIn("Of another build of kvasir than the present one: all", self.texts())
+        self.describe("ellm-fig1", [{"name": "new", "args": []}, {"name": "len-10", "args": ["--model", "a"]}])
+        self.assertEqual(self.reproduce("ellm-fig1")[1], ["ellm-fig1/new"])
+        self.assertIn("Of another build of kvasir than the present one: len-10", self.texts())
+        self.assertEqual(len(self.reproduce("ellm-fig1", "--again")[1]), 1)
+        self.assertFalse([text for text in self.texts() if "another build" in text])
 
     def test_names_choose(self):
         self.assertEqual(self.reproduce("ellm-fig1")[1], ["ellm-fig1/curve", "ellm-fig1/len-10", "ellm-fig1/len-20"])
@@ -106,25 +151,92 @@ class ReproduceTest(unittest.TestCase):
         code, ran, said = self.reproduce("ellm-fig1")
         self.assertEqual((code, len(ran)), (1, 3))
         self.assertIn("len-10 FAILED: kvasir simulate: no <room>", said)
-        self.assertIn("len-10 failed: kvasir simulate: no &lt;room&gt;", self.page())
+        self.assertIn("len-10 failed: kvasir simulate: no <room>", self.texts())
         (self.root / "fails-len-10").unlink()
         self.assertEqual(self.reproduce("ellm-fig1")[:2], (0, ["ellm-fig1/len-10"]))
 
-    def test_the_page(self):
+    def test_the_paper_beside_ours(self):
         self.reproduce("ellm")
-        page = self.page()
-        self.assertIn("<td>up to &lt;9&gt; times, <code>x</code></td>".replace("</td>", ""), page)
-        self.assertIn("<b>holds</b>", page)
-        self.assertNotIn("<th>other", page)
-        self.assertIn("A &amp; B", page)
-        self.assertIn("<td>curve<td>vllm<td>2<td>attainment_joint<td class=n>90<td class=n>45", page)
-        self.assertIn("<td>curve<td>auto / vllm<td>greatest<td>mean_ttft_ms<td class=n>0<td class=n>45", page)
-        self.assertIn("0.50 of the paper's", page)
-        self.assertIn("<title>vllm: the paper's 90 at 2</title>", page)
-        self.assertIn("<title>auto: 70 at 2</title>", page)
-        self.assertIn("<title>auto: 80 at 20</title>", page, "runs with one rate are drawn over the runs")
-        self.assertIn("<td>search<td>auto<td class=n>≥ 3.5", page)
-        self.assertIn("printed by curve &amp; more", page)
+        # vllm has 100 ms a request/s and auto half of it, each +- 10; they attain 70 and 80 % at 2 requests/s.
+        self.assertEqual(self.rows(["run", "policy", "requests/s", "figure"]), [
+            ["curve", "vllm", "2", "All bounds met", {"value": 90, "unit": "%"}, {"value": 70, "unit": "%"}, "0.78"],
+            ["curve", "auto / vllm", "greatest", "Mean TTFT, times that of another", {"value": 2, "unit": ""},
+             {"value": 0.5, "unit": "", "half": unittest.mock.ANY}, "0.25"],
+            ["curve", "auto − vllm", "2", "All bounds met, points more than another",
+             {"value": 5, "unit": "", "to": 20}, {"value": 10, "unit": ""}, "1.00"]])
+        # At 1 request/s: 50 +- 10 over 100 +- 10; at 2 the quotient is the same and surer.
+        half = self.rows(["run", "policy", "requests/s", "figure"])[1][5]["half"]
+        self.assertAlmostEqual(half, 0.5 * (0.2**2 + 0.1**2)**0.5)
+        rows = self.chart("All bounds met, points more than another", "rows")["rows"]
+        self.assertEqual(rows, [{"name": "auto − vllm, 2/s", "points": [{"value": 5, "to": 20, "system": 1, "hollow": True},
+                                                                         {"value": 10, "half": 0, "system": 0}]}])
+
+    def test_charts_over_the_rate(self):
+        self.reproduce("ellm-fig1")
+        ttft = self.chart("Mean TTFT", "bands")
+        self.assertEqual((ttft["unit"], ttft["bounds"]), ("ms", [{"name": "bound on TTFT", "value": 150}]))
+        self.assertEqual(ttft["lines"][1], {"name": "auto", "system": 1, "x": [1, 2], "y": [50, 100], "half": [10, 10]})
+        attained = [c for block in self.blocks("charts") for c in block["charts"] if c["title"] == "All bounds met" and "lines" in c]
+        self.assertEqual(attained[0]["lines"][2], {"name": "vllm, the paper's", "system": 0, "x": [2], "y": [90], "half": [0], "hollow": True})
+        self.assertEqual(attained[0]["y_max"], 100)
+        multiple = self.chart("Mean TTFT, times that of another", "lines")
+        self.assertEqual((multiple["lines"][0]["name"], multiple["lines"][0]["y"]), ("auto / vllm", [0.5, 0.5]))
+        self.assertEqual(multiple["bands"], [{"name": "paper, up to: auto / vllm", "low": 2, "high": 2, "system": 0}])
+        points = self.chart("All bounds met, points more than another", "lines")
+        self.assertEqual((points["lines"][0]["y"], points["bands"][0]["low"], points["bands"][0]["high"]), ([5, 10], 5, 20))
+        files = [chart["file"] for block in self.blocks("charts") for chart in block["charts"]]
+        self.assertEqual(len(files), len(set(files)))
+
+    def test_charts_over_the_runs(self):
+        self.reproduce("ellm-fig1")
+        charts = next(block for block in self.blocks("fold") if block["fold"] == "Over the runs len-…")["blocks"][0]["charts"]
+        self.assertEqual(charts[1]["rows"][0], {"name": "10", "points": [{"value": 50, "half": 0, "system": 1, "lane": 1},
+                                                                         {"value": 100, "half": 0, "system": 0, "lane": 0}]})
+        self.assertEqual(charts[1]["systems"], ["vllm", "auto"], "as in the curves of the experiment")
+        self.describe("ellm-fig2", [{"name": f"len-{n}", "args": []} for n in ("1k", "2k", "64k")])
+        self.reproduce("ellm-fig2")
+        line = self.chart("Mean TTFT", "lines")
+        self.assertEqual((line["lines"][0]["x"], line["log_x"]), ([1000, 2000, 64000], True))
+
+    def test_every_figure_of_the_papers_has_a_name_and_is_drawn(self):
+        entries = []
+        for path in sorted((pathlib.Path(__file__).resolve().parents[2] / "experiments").glob("*.json")):
+            for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+                entries += [(run["name"], entry, (1.5, 0)) for entry in run.get("paper", [])]
+        self.assertGreater(len(entries), 600)
+        self.assertEqual({entry["key"] for _, entry, _ in entries} - set(reproduce.FIGURES), set())
+        charts, numbers = reproduce.beside_paper(entries)
+        points = [point for chart in charts for row in chart["rows"] for point in row["points"]]
+        self.assertEqual(sum(point.get("hollow", False) for point in points), len(entries))
+        self.assertEqual(len(points), 2 * len(entries))
+        self.assertEqual(len(numbers["table"]["rows"]), len(entries))
+        self.assertLessEqual(max(len(chart["rows"]) for chart in charts), reproduce.MOST_ROWS)
+
+    def test_systems_can_be_told(self):
+        """Charts have at most twenty, with one number each; in an experiment of few a policy has one number everywhere."""
+        def systems(run):
+            fold = next(block for block in self.blocks("fold") if block["fold"] == f"Over the rate: {run}")
+            return [{line["name"]: line["system"] for line in chart["lines"]} for chart in fold["blocks"][0]["charts"] if chart["title"] == "Mean TTFT"]
+        def run(name, policies):
+            return {"name": name, "args": ["--scheduling-policy", ",".join(policies)]}
+        self.describe("ellm-fig1", [run("curve", ["p0"]), run("len-10", ["p1", "vllm"])])
+        self.reproduce("ellm-fig1")
+        self.assertEqual(systems("curve"), [{"p0": 0, "vllm": 2, "auto": 3}])
+        self.describe("ellm-fig1", [run("curve", [f"p{i}" for i in range(25)]), run("len-10", [f"q{i}" for i in range(18)])])
+        self.reproduce("ellm-fig1")
+        first, second = systems("curve")
+        self.assertEqual(first, {f"p{i}": i for i in range(20)})
+        self.assertEqual(second, {**{f"p{i}": i - 20 for i in range(20, 25)}, "auto": 5, "vllm": 6})
+
+    def test_the_rest_of_the_page(self):
+        self.reproduce("ellm")
+        self.assertEqual(self.blocks("table")[0]["table"], {"heads": ["claim", "verdict"], "rows": [["up to <9> times, x", "holds"]],
+                                                            "names": 1, "texts": True})
+        self.assertIn("A & B", self.texts())
+        self.assertEqual(self.rows(["run", "policy", "requests/s"])[-1], ["search", "auto", {"value": 3.5, "unit": "", "before": "≥ "}])
+        self.assertIn("printed by curve & more\n", [block["printed"] for block in self.blocks("printed")])
+        self.assertEqual(self.rows(["flag of all runs"]), [["model", "a"]])
+        self.assertEqual(self.rows(["run", "goodput"]), [["curve", "ttft:150 tpot:9", "vllm,auto"], ["len-10", "", ""], ["len-20", "", ""]])
 
     def test_figures_over_other_runs(self):
         over = {"policy": "vllm", "over": "auto", "over_runs": ["len-10", "curve"], "rate": 1, "key": "mean_ttft_ms"}
@@ -132,23 +244,61 @@ class ReproduceTest(unittest.TestCase):
                                     {"name": "own", "args": [], "paper": [{**over, "value": 0.2, "to": 0.4}, {**over, "value": 2, "to": 5},
                                                                           {**over, "value": 7, "over_runs": ["none"]}]}])
         self.reproduce("sarathi")
-        page = self.page()
-        # 100 ms over 100 and 100: beyond the one range, below the other.
-        self.assertIn("<td>own<td>vllm / auto (len-10 + curve)<td>1<td>mean_ttft_ms<td class=n>0.2 to 0.4<td class=n>0.5<td>", page)
-        self.assertIn("1.25 of the paper's", page)
-        self.assertIn("<td class=n>2 to 5<td class=n>0.5<td>", page)
-        self.assertIn("0.25 of the paper's", page)
-        self.assertIn("<td>vllm / auto (none)<td>1<td>mean_ttft_ms<td class=n>7<td class=n>–<td></tr>", page)
+        # 100 ms over 50 and 50: beyond the one range, below the other.
+        rows = self.rows(["run", "policy", "requests/s", "figure"])
+        self.assertEqual([(row[1], row[5] and row[5]["value"], row[6]) for row in rows],
+                         [("vllm / auto (len-10 + curve)", 1, "2.50"), ("vllm / auto (len-10 + curve)", 1, "0.50"), ("vllm / auto (none)", None, "")])
+
+    def test_what_the_paper_says_may_change_without_a_run(self):
+        self.reproduce("ellm-fig1")
+        self.describe("ellm-fig1", [{"name": "len-10", "args": ["--model", "a"], "paper": [
+            {"policy": "auto", "key": "mean_ttft_ms", "value": 100}]}])
+        self.assertEqual(self.reproduce("ellm-fig1")[1], [])
+        self.assertEqual([row[-1] for row in self.rows(["run", "policy", "requests/s", "figure"])], ["0.50"])
+
+    def test_commands_of_the_repository(self):
+        folder = self.root / "experiments" / "commands"
+        folder.mkdir()
+        (self.root / "say.py").write_text("import sys\nprint('Caption\\n\\n| a | b |\\n|---|---|\\n| ' + sys.argv[1] + ' | **2** |')\n")
+        (folder / "distkv-fig2.json").write_text(json.dumps({"title": "C", "source": "S", "runs": [{"name": "one", "command": ["say.py", "KVASIR"]}]}))
+        code, ran, _ = self.reproduce("distkv")
+        self.assertEqual((code, ran), (0, []))
+        self.assertIn("Caption", self.texts())
+        self.assertEqual(self.rows(["a", "b"]), [[str(self.program.resolve()), "2"]])
+        self.assertIn("1 runs, of which 1 are there already", self.reproduce("distkv")[2])
+
+    def test_how_long_it_takes(self):
+        (self.root / "experiments" / "seconds.tsv").write_text("# said\nellm-fig1\tcurve\t7200\nellm-fig1\tlen-10\t3600\n")
+        with self.assertRaises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as said:
+            with unittest.mock.patch.object(sys, "argv", ["reproduce", "--help"]):
+                reproduce.main()
+        self.assertIn("How long: 2 of 4 runs take 3.0 h of one core; 2 have not been measured.", said.getvalue())
+        self.assertIn("of what is left 2 of 3 runs take 3.0 h of one core; 1 have not been measured", self.reproduce("ellm-fig1", "--record-seconds")[2])
+        self.assertRegex(self.texts()[0], r"3 of 3 runs are here. 3 of them took \d+ s of one core \(0.00 CPU hours\). By what has been "
+                                          r"recorded, 3 of 3 runs take \d s of one core\.")
+        recorded = (self.root / "experiments" / "seconds.tsv").read_text().splitlines()
+        self.assertEqual([line.split("\t")[:2] for line in recorded[1:]], [["ellm-fig1", "curve"], ["ellm-fig1", "len-10"], ["ellm-fig1", "len-20"]])
+        self.assertTrue(all(0 < float(line.split("\t")[2]) < 60 for line in recorded[1:]), recorded)
 
     def test_a_page_of_what_is_there(self):
         self.reproduce("ellm-fig10")
         self.assertEqual(self.reproduce("ellm", "--page-only")[:2], (0, []))
-        self.assertIn("Not run: curve, len-10, len-20", self.page())
+        self.assertIn("Not run: curve, len-10, len-20", self.texts())
+        self.draw.unlink()
+        with self.assertRaisesRegex(SystemExit, "there is no .*draw_page"):
+            self.reproduce("ellm", "--page-only")
 
-    def test_ticks(self):
-        self.assertEqual(reproduce.ticks(0, 100, False), [0, 20, 40, 60, 80, 100])
-        self.assertEqual(reproduce.ticks(3, 300, True), [5, 10, 20, 50, 100, 200])
-        self.assertEqual(reproduce.ticks(200, 300, True), [200, 220, 240, 260, 280, 300])
+    @unittest.skipUnless(os.environ.get("KVASIR_DRAW_PAGE"), "KVASIR_DRAW_PAGE is not set")
+    def test_it_is_drawn(self):
+        self.draw = pathlib.Path(os.environ["KVASIR_DRAW_PAGE"])
+        self.assertEqual(self.reproduce("ellm")[0], 0)
+        page = (self.root / "out" / "index.html").read_text(encoding="utf-8")
+        for part in ("<td>90 %</td><td>70 %</td><td>0.78</td>", "<title>vllm, the paper&#39;s: 90 % at 2</title>", "bound on TTFT 150 ms",
+                     "<title>auto: 50 ms +- 10 ms at 1</title>", "<td>≥ 3.5</td>", "up to &lt;9&gt; times, x"):
+            self.assertIn(part, page)
+        charts = list((self.root / "out" / "charts").glob("*.svg"))
+        self.assertIn("ellm-fig1-curve-mean-ttft.svg", [chart.name for chart in charts])
+        self.assertEqual(page.count("<svg "), len(charts))
 
 
 if __name__ == "__main__":
