@@ -344,6 +344,7 @@ std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
     if (auto wrong = read_slo_header(name, value, request_.slo)) return error_response(*wrong);
   }
   if (auto e = begin_request(request_.caller, context_->clock.now())) return error_response(*e);
+  key_lease_ = KeyLease(request_.caller.usage, 1);
   return std::nullopt;
 }
 

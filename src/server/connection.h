@@ -49,6 +49,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   const Request& request() const override { return request_; }
   const ServerContext& server() const override { return *context_; }
+  KeyLease& key_lease() override { return key_lease_; }
   using Exchange::run_on_worker;
   void run_on_worker(Work work, bool takes_long) override;
   void attach(std::shared_ptr<Activity> activity) override;
@@ -167,6 +168,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Request request_;
   ExchangeInfo info_;
   ExchangeRecord record_;
+  KeyLease key_lease_;
   Answer answer_ = Answer::kNone;
   BodyReservation reserved_;                         // until a job takes it
   std::chrono::steady_clock::time_point body_ends_;  // the deadline of the whole body

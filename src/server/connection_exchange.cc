@@ -130,6 +130,7 @@ void Connection::abandon_work() {
 
 void Connection::stop_work(int status) {
   abandon_work();
+  key_lease_ = {};
   if (!std::exchange(working_, false) || answer_ == Answer::kComplete) return;
   context_->counters->count(status);
   record_.status = status;
