@@ -117,8 +117,8 @@ void add_browser_flags(CLI::App& app, BrowserOptions& o) {
       ->delimiter(',');
   app.add_option(
          "--allowed-hosts", o.allowed_hosts,
-         "Names by which clients may call the server, without ports, or * (default: any; without a key "
-         "and on the loopback interface, those of this machine)")
+         "Names by which clients may call the server, beside addresses, without ports, or * (default: any; "
+         "without a key those of this machine)")
       ->delimiter(',');
 }
 

@@ -95,7 +95,7 @@ Status Listener::listen() {
   }
   const tcp::endpoint bound = acceptor_.local_endpoint(ec);
   port_ = bound.port();
-  browsers = BrowserRules(options.browsers, needs_key(options), bound.address().is_loopback(),
+  browsers = BrowserRules(options.browsers, needs_key(options),
                           {host_for_url(options.host), asio::ip::host_name(ec)});
   return {};
 }
