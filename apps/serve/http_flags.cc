@@ -75,11 +75,14 @@ void add_connection_flags(CLI::App& app, HttpLimits& limits) {
 }
 
 void add_admin_flags(CLI::App& app, ServerOptions& o) {
-  app.add_option("--admin-host", o.admin_host, "Address of the admin port")->capture_default_str();
-  app.add_option("--admin-port", o.admin_port,
-                 "Second port for operators, with its own thread and no keys: /livez, /readyz, "
-                 "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
-      ->check(between(0, 65535));
+  auto* const port =
+      app.add_option("--admin-port", o.admin_port,
+                     "Second port for operators, with its own thread and no keys: /livez, /readyz, "
+                     "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
+          ->check(between(0, 65535));
+  app.add_option("--admin-host", o.admin_host, "Address of the admin port")
+      ->capture_default_str()
+      ->needs(port);
   app.add_flag(
       "--admin-client-certs,!--no-admin-client-certs", o.admin_client_certs,
       "The admin port, too, asks for the certificates of --ssl-ca-certs; probes of Kubernetes have none "

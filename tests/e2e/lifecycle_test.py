@@ -341,6 +341,7 @@ class Lifecycle(unittest.TestCase):
                 ([model, "--port", "0", "--api-key-file", "/nonexistent"], 1, "api-key-file"),
                 ([model, "--port", "0", "--api-keys", "/nonexistent"], 1, "api-keys"),
                 ([model, "--port", "70000"], 2, "port"),
+                ([model, "--admin-host", "0.0.0.0"], 2, "--admin-port"),
                 ([model, "--kv-cache-memory-bytes", "lots"], 2, "kv-cache-memory-bytes"),
                 ([model, "--no-such-flag"], 2, "no-such-flag"),
                 ([], 2, "model"),
