@@ -105,6 +105,7 @@ void Generation::begin_record() const {
   GenerationRecord& record = channel_->record().generation;
   record.model = api.model;
   record.choices = choices_.size();
+  record.n = api.choices;
   record.max_tokens = api.max_tokens.value_or(0);
   record.temperature = static_cast<double>(api.sampling.temperature);
   record.top_p = static_cast<double>(api.sampling.top_p);
@@ -116,6 +117,12 @@ void Generation::complete_record() const {
   const Usage used = usage();
   record.cached_tokens = used.cached_tokens;
   record.output_tokens = used.completion_tokens;
+  record.longest_choices.clear();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (leads(i)) record.longest_choices.push_back(0);
+    uint64_t& longest = record.longest_choices.back();
+    longest = std::max<uint64_t>(longest, choices_[i].text.completion_tokens());
+  }
   for (const Choice& choice : choices_) {
     if (!choice.finish_reason.empty()) record.finish_reasons.push_back(choice.finish_reason);
   }
