@@ -404,7 +404,7 @@ void add_http(Page& page, const HttpCounters& http) {
   page.counter("http_connections_refused_total", http.connections_refused.load(),
                "Connections refused because too many were open.");
   page.counter("http_connections_evicted_total", http.connections_evicted.load(),
-               "Connections without a request that were closed to make way for others.");
+               "Connections closed to make way for others, as they waited for their client.");
   page.counter("http_slow_readers_total", http.slow_readers.load(),
                "Requests cancelled because the client did not read.");
   page.gauge("http_body_bytes", http.body_bytes.load(),
