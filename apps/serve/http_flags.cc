@@ -45,8 +45,8 @@ void add_size(CLI::App& app, const char* flag, T& value, uint64_t least, uint64_
 void add_connection_flags(CLI::App& app, HttpLimits& limits) {
   app.add_option(
          "--max-connections", limits.max_connections,
-         "Most open connections; beyond them those that wait for a request for longest are closed, and "
-         "if none does, further ones get a 503")
+         "Most open connections; beyond them those that wait for their client for longest are closed, "
+         "and if none does, further ones get a 503")
       ->capture_default_str()
       ->check(between(1u, 1'000'000u));
   app.add_option("--max-connections-per-address", limits.max_connections_per_address,
@@ -62,6 +62,10 @@ void add_connection_flags(CLI::App& app, HttpLimits& limits) {
               "Seconds from the end of the header to that of the body");
   add_seconds(app, "--send-timeout", limits.write_timeout,
               "Seconds in which a client must take a part of its answer");
+  app.add_option("--min-send-rate", limits.min_send_bytes_per_s,
+                 "Least bytes per second at which a client must take what waits for it, over each "
+                 "--send-timeout, or its connection is closed; 0: any")
+      ->capture_default_str();
   app.add_option("--min-body-rate", limits.min_body_bytes_per_s,
                  "Least bytes per second at which a request's body must arrive in each --body-grace-period, "
                  "or the request gets a 408; 0: any")
@@ -75,11 +79,14 @@ void add_connection_flags(CLI::App& app, HttpLimits& limits) {
 }
 
 void add_admin_flags(CLI::App& app, ServerOptions& o) {
-  app.add_option("--admin-host", o.admin_host, "Address of the admin port")->capture_default_str();
-  app.add_option("--admin-port", o.admin_port,
-                 "Second port for operators, with its own thread and no keys: /livez, /readyz, "
-                 "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
-      ->check(between(0, 65535));
+  auto* const port =
+      app.add_option("--admin-port", o.admin_port,
+                     "Second port for operators, with its own thread and no keys: /livez, /readyz, "
+                     "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
+          ->check(between(0, 65535));
+  app.add_option("--admin-host", o.admin_host, "Address of the admin port")
+      ->capture_default_str()
+      ->needs(port);
   app.add_flag(
       "--admin-client-certs,!--no-admin-client-certs", o.admin_client_certs,
       "The admin port, too, asks for the certificates of --ssl-ca-certs; probes of Kubernetes have none "
@@ -117,8 +124,8 @@ void add_browser_flags(CLI::App& app, BrowserOptions& o) {
       ->delimiter(',');
   app.add_option(
          "--allowed-hosts", o.allowed_hosts,
-         "Names by which clients may call the server, without ports, or * (default: any; without a key "
-         "and on the loopback interface, those of this machine)")
+         "Names by which clients may call the server, beside addresses, without ports, or * (default: any; "
+         "without a key those of this machine)")
       ->delimiter(',');
 }
 

@@ -15,7 +15,7 @@ namespace kvasir {
 class Reloads {
  public:
   // `read_again` reads a file anew and, where it is right, puts what it says in place of the old. `what` is
-  // for the log. It is called on the thread of Signals, until this object ends.
+  // for the log. It is called on a thread of Signals, until this object ends.
   void add(std::string what, std::function<Status()> read_again, std::string done = "were read again");
   // Calls all of them, in the order in which they were added. Each writes one line to the log; after an error
   // that line says that the old one stays in use.

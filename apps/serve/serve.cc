@@ -194,9 +194,9 @@ Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(use_inherited_socket(options.server));
   fit_descriptors(options.server.limits.max_connections);
   std::optional<LogThread> log_thread;  // ends last, since all threads log
-  Reloads reloads;
-  ServiceState state;
-  Signals signals([&] { state.reload([&] { reloads.run(); }); });
+  const auto reloads = std::make_shared<Reloads>();
+  const auto state = std::make_shared<ServiceState>();
+  Signals signals([state, reloads] { state->reload([&] { reloads->run(); }); });
   // The server is destroyed first, because it refers to the others; so does the engine to the events.
   std::unique_ptr<KvEventPublisher> kv_events;
   std::unique_ptr<LiveMap> map;
@@ -209,7 +209,7 @@ Status serve(ServeOptions& options) {
   if (!shares.others.empty()) keep_on_cpus(shares.others);
   log_thread.emplace();
   // Before the model is loaded, so that a port that is taken is known at once.
-  KV_RETURN_IF_ERROR(start_watching(options.watch, options.server, reloads));
+  KV_RETURN_IF_ERROR(start_watching(options.watch, options.server, *reloads));
   KV_ASSIGN_OR_RETURN(server, Server::start(options.server));
   KV_ASSIGN_OR_RETURN(kv_events, start_kv_events(options));
   if (options.server.web) {
@@ -219,7 +219,7 @@ Status serve(ServeOptions& options) {
   }
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
   warn_if_open_to_all(options.server, *server);
-  add_reloads(options, server, reloads);
+  add_reloads(options, server, *reloads);
   ClusterOptions& flags = options.runtime.cluster;
   if (flags.on()) flags.http_address = url_at(*server, flags.advertise_host);
   KV_ASSIGN_OR_RETURN(runtime, load_runtime(options.runtime));
@@ -245,7 +245,7 @@ Status serve(ServeOptions& options) {
   server->serve(std::move(service));
   signals.ready();  // before the welcome, at which a script may end us
   print_welcome(options, *server, *runtime, sampling, formats);
-  state.ready();
+  state->ready();
   // A beat says that the port's thread answers, too, and that /livez gives 200.
   Watchdog watchdog;
   while (!signals.wait_for(watchdog.period())) {
@@ -254,7 +254,7 @@ Status serve(ServeOptions& options) {
         runtime->failure().empty() && backend->silent_for() <= options.server.liveness_timeout;
     if (is_alive) watchdog.beat();
   }
-  state.stopping();
+  state->stopping();
   announce_end(options.drain_delay_s, *server, signals, watchdog);
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals,
             watchdog);

@@ -16,6 +16,7 @@ namespace {
 
 // What a shell reports for a process that a signal ended.
 constexpr int kExitSignalled = 128;
+constexpr auto kHangupPatience = std::chrono::seconds(1);
 
 const char* name_of(int signal) {
   return signal == SIGTERM ? "SIGTERM" : "SIGINT";
@@ -34,9 +35,41 @@ sigset_t watched(bool hangup) {
 
 }  // namespace
 
-Signals::Signals(std::function<void()> on_hangup) : on_hangup_(std::move(on_hangup)) {
-  const sigset_t set = watched(on_hangup_ != nullptr);
+// What the thread that calls on_hangup shares with the others.
+struct Signals::Hangups {
+  explicit Hangups(std::function<void()> on_hangup) : call(std::move(on_hangup)) {}
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return came || stopping; });
+      if (stopping) break;
+      came = false;
+      lock.unlock();
+      try {
+        call();
+      } catch (const std::exception& e) {
+        log_error("SIGHUP: {}", e.what());
+      }
+      lock.lock();
+    }
+    ended = true;
+    changed.notify_all();
+  }
+
+  const std::function<void()> call;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool came = false;      // guarded by mutex: since the last call began
+  bool stopping = false;  // guarded by mutex
+  bool ended = false;     // guarded by mutex
+};
+
+Signals::Signals(std::function<void()> on_hangup)
+    : hangups_(on_hangup ? std::make_shared<Hangups>(std::move(on_hangup)) : nullptr) {
+  const sigset_t set = watched(hangups_ != nullptr);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  if (hangups_) hangup_thread_ = std::thread([hangups = hangups_] { hangups->run(); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -47,6 +80,18 @@ Signals::~Signals() {
   }
   pthread_kill(thread_.native_handle(), SIGUSR1);
   thread_.join();
+  if (!hangups_) return;
+  std::unique_lock lock(hangups_->mutex);
+  hangups_->stopping = true;
+  hangups_->changed.notify_all();
+  const bool ended = hangups_->changed.wait_for(lock, kHangupPatience, [this] { return hangups_->ended; });
+  lock.unlock();
+  if (ended) {
+    hangup_thread_.join();
+  } else {
+    log_warning("SIGHUP: a file is still being read");
+    hangup_thread_.detach();
+  }
 }
 
 void Signals::ready() {
@@ -68,16 +113,14 @@ int Signals::count() const {
 }
 
 void Signals::run() {
-  const sigset_t set = watched(on_hangup_ != nullptr);
+  const sigset_t set = watched(hangups_ != nullptr);
   for (;;) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
     if (signal == SIGHUP) {
-      try {
-        on_hangup_();
-      } catch (const std::exception& e) {
-        log_error("SIGHUP: {}", e.what());
-      }
+      const std::lock_guard lock(hangups_->mutex);
+      hangups_->came = true;
+      hangups_->changed.notify_all();
       continue;
     }
     const std::lock_guard lock(mutex_);

@@ -56,8 +56,15 @@ class Engine {
   // kInvalidArgument: it can never fit; the message names the largest length that does.
   // kExhausted: the queue is full. kOverShare: the tenant takes all the places that it may take of it.
   // kUnavailable: the engine is draining.
-  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
-    return inbox_.submit(std::move(request), std::move(sink));
+  // In one of `places`, if there are some: the queue has room for it then, and it is no new request.
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink,
+                           QueuePlaces* places = nullptr) {
+    return inbox_.submit(std::move(request), std::move(sink), places);
+  }
+  // Keeps places in the queue for these requests of one tenant. Errors as of submit(), also where the queue
+  // can never have so many: kInvalidArgument. REQUIRES: the engine outlives the places
+  Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> requests) {
+    return inbox_.reserve(requests);
   }
 
   // Ends a request soon with `reason`: kAbort, or kStop if the caller has found a stop string in the text.

@@ -13,18 +13,43 @@ void make_room(std::vector<T>& list, size_t size) {
 
 }  // namespace
 
-Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
+Status Inbox::check_open() const {
+  if (!draining_ && !stopping_) return {};
+  return error(ErrorCode::kUnavailable, "the server is shutting down: try again later, or elsewhere");
+}
+
+Result<std::unique_ptr<QueuePlaces>> Inbox::reserve(std::span<const GenerationRequest> requests) {
+  for (const GenerationRequest& request : requests) KV_RETURN_IF_ERROR(limits_.check_length(request));
+  const uint32_t tenant = requests.front().tenant.id;
+  const uint64_t tokens = prompt_tokens_of(requests);
+  auto places = std::make_unique<QueuePlaces>([this, tenant](uint64_t left, uint64_t prompt_tokens) {
+    std::lock_guard lock(mutex_);
+    limits_.give_back(left, {prompt_tokens, tenant});
+  });
+  std::lock_guard lock(mutex_);
+  KV_RETURN_IF_ERROR(check_open());
+  KV_RETURN_IF_ERROR(limits_.check_queue(requests));
+  limits_.reserve(requests.size(), {tokens, tenant});
+  places->got(requests.size(), tokens);
+  return places;
+}
+
+Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<OutputSink> sink,
+                                QueuePlaces* places) {
   KV_RETURN_IF_ERROR(limits_.check_length(request));
   std::lock_guard lock(mutex_);
-  if (draining_ || stopping_) {
-    return error(ErrorCode::kUnavailable, "the server is shutting down: try again later, or elsewhere");
-  }
-  KV_RETURN_IF_ERROR(limits_.check_queue(request));
+  if (places == nullptr || stopping_) KV_RETURN_IF_ERROR(check_open());
+  if (places == nullptr) KV_RETURN_IF_ERROR(limits_.check_queue({&request, 1}));
   // Read under the lock, so that requests arrive in the order of their ids.
   const Nanos now = clock_.now();
   make_room(messages_.arrivals, messages_.arrivals.size() + 1);
   make_room(messages_.cancels, 2 * (unfinished_ + 1));
-  limits_.joined({request.prompt.size(), request.tenant.id}, now);
+  const QueueLimits::Place place = {request.prompt.size(), request.tenant.id};
+  if (places != nullptr) {
+    places->used(place.prompt_tokens);
+    limits_.give_back(1, place);
+  }
+  limits_.joined(place, now);
   ++unfinished_;
   const SeqId seq{next_id_++};
   messages_.arrivals.push_back({seq, std::move(request), std::move(sink), now});

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,9 +35,11 @@ class Inbox {
   Inbox(const EngineOptions& options, const Clock& clock, std::atomic<uint64_t>& refused_late)
       : clock_(clock), limits_(options, refused_late) {}
 
-  // --- Any thread. See Engine for the first four. cancel() allocates nothing as long as a request is
+  // --- Any thread. See Engine for the first five. cancel() allocates nothing as long as a request is
   // cancelled twice at most; submit() may throw std::bad_alloc, and then the request is not accepted.
-  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink,
+                           QueuePlaces* places = nullptr);
+  Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> requests);
   void cancel(RequestId id, FinishReason reason);
   void drain();
   bool wait_idle(Nanos timeout);
@@ -70,6 +73,7 @@ class Inbox {
 
  private:
   void come();  // something has come
+  Status check_open() const;
 
   const Clock& clock_;
   mutable std::mutex mutex_;

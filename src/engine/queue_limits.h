@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 
 #include "base/status.h"
@@ -12,6 +13,9 @@
 #include "engine/request.h"
 
 namespace kvasir {
+
+// In all.
+uint64_t prompt_tokens_of(std::span<const GenerationRequest> requests);
 
 // Used under a lock, except check_length().
 class QueueLimits {
@@ -23,9 +27,9 @@ class QueueLimits {
   // kInvalidArgument: the request can never fit; the message names the largest length that does. Any thread,
   // no lock.
   Status check_length(const GenerationRequest& request) const;
-  // kExhausted: the queue is full, or too slow for the request. kOverShare: its tenant takes all places that
-  // it may take.
-  Status check_queue(const GenerationRequest& request);
+  // For requests of one tenant that all need a place. kExhausted: the queue is full, or too slow for them.
+  // kOverShare: their tenant takes all places that it may take. kInvalidArgument: the queue has fewer places.
+  Status check_queue(std::span<const GenerationRequest> requests);
 
   // What the queue counts of a request.
   struct Place {
@@ -37,13 +41,20 @@ class QueueLimits {
   // It leaves the queue: it runs for the first time, or it ends without having run.
   void began(Place place, Nanos now);
   void ended(Place place);
+  // Places are kept for so many requests of a tenant that will join, or are not any more.
+  void reserve(uint64_t requests, Place all);
+  void give_back(uint64_t requests, Place all);
 
  private:
   const EngineOptions& options_;
   std::atomic<uint64_t>& refused_late_;
-  Status check_share(const Tenant& tenant) const;
+  Status check_share(const Tenant& tenant, uint64_t more) const;
+
+  void add(uint64_t requests, Place all);
+  void remove(uint64_t requests, Place all);
 
   uint64_t requests_ = 0;
+  uint64_t reserved_ = 0;  // of those, places for requests that have not joined yet
   uint64_t prompt_tokens_ = 0;
   std::unordered_map<uint32_t, uint64_t> by_tenant_;  // of requests_, where there are any
   QueuePace pace_;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/pooling.h"
@@ -55,6 +57,36 @@ struct GenerationRequest {
   bool for_peer = false;
   std::shared_ptr<RequestTimeline> timeline;  // null: not recorded
   std::shared_ptr<const RequestLabel> label;  // null: it has none
+};
+
+// Places in the queue for requests of a tenant that come later. Used by one thread.
+class QueuePlaces {
+ public:
+  // `give_back`: so many places, for prompts of so many tokens in all.
+  using GiveBack = std::function<void(uint64_t requests, uint64_t prompt_tokens)>;
+
+  // There are none yet.
+  explicit QueuePlaces(GiveBack give_back) : give_back_(std::move(give_back)) {}
+  ~QueuePlaces() {
+    if (requests_ > 0) give_back_(requests_, prompt_tokens_);
+  }
+  QueuePlaces(const QueuePlaces&) = delete;
+  QueuePlaces& operator=(const QueuePlaces&) = delete;
+
+  void got(uint64_t requests, uint64_t prompt_tokens) {
+    requests_ += requests;
+    prompt_tokens_ += prompt_tokens;
+  }
+  // A request with such a prompt has got one of them. REQUIRES: it was one of those that they are for
+  void used(uint64_t prompt_tokens) {
+    --requests_;
+    prompt_tokens_ -= prompt_tokens;
+  }
+
+ private:
+  uint64_t requests_ = 0;
+  uint64_t prompt_tokens_ = 0;
+  const GiveBack give_back_;
 };
 
 enum class FinishReason : uint8_t {

@@ -84,7 +84,7 @@ struct ApiRequest {
   bool ignore_eos = false;
   std::optional<bool> parse_special;  // text may spell control tokens; none: the server's default
   std::string cache_salt;
-  int32_t priority = 0;               // lower runs first
+  std::optional<int32_t> priority;    // lower runs first
   Slo slo;                            // as asked
   uint32_t forced_output_tokens = 0;  // the exact length of the output; 0: not forced
   uint32_t output_tokens_hint = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,11 @@ class Backend {
   // kInvalidArgument: it can never fit. kExhausted: the queue is full. kOverShare: the tenant takes all the
   // places that it may take of it. kUnavailable: draining.
   virtual Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
+  // Keeps places in the queue for these requests of one tenant. Errors as of submit().
+  virtual Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> requests) = 0;
+  // submit() in one of the places: it is refused only if the engine has stopped.
+  virtual Result<RequestId> submit_in(QueuePlaces& places, GenerationRequest request,
+                                      std::shared_ptr<OutputSink> sink) = 0;
 
   // Ends a request soon with `reason`: kAbort, or kStop if a stop string was found in the text. Unknown and
   // finished requests are ignored.

@@ -33,9 +33,9 @@ bool is_same_origin(std::string_view origin, std::string_view authority) {
                              without_usual_port(authority, port));
 }
 
-// 127.0.0.0/8, which no name server decides over.
-bool is_loopback_address(std::string_view host) {
-  return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
+// REQUIRES: it is a host of a head that was read, so that only an address is in brackets.
+bool is_address(std::string_view host) {
+  return host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
 ApiError forbidden(std::string message, std::string code) {
@@ -66,21 +66,19 @@ Status check_browser_options(const BrowserOptions& options) {
   return {};
 }
 
-BrowserRules::BrowserRules(const BrowserOptions& options, bool needs_key, bool on_loopback,
-                           std::vector<std::string> names)
+BrowserRules::BrowserRules(const BrowserOptions& options, bool needs_key, std::vector<std::string> names)
     : any_origin_(contains(options.cors_origins, kAny)),
       checks_origins_(!needs_key),
-      checks_hosts_(!contains(options.allowed_hosts, kAny) &&
-                    (!options.allowed_hosts.empty() || (!needs_key && on_loopback))),
+      checks_hosts_(!contains(options.allowed_hosts, kAny) && (!options.allowed_hosts.empty() || !needs_key)),
       origins_(options.cors_origins),
       hosts_(std::move(names)) {
-  hosts_.insert(hosts_.end(), {"localhost", "[::1]"});
+  hosts_.emplace_back("localhost");
   hosts_.insert(hosts_.end(), options.allowed_hosts.begin(), options.allowed_hosts.end());
 }
 
 bool BrowserRules::allows_host(std::string_view authority) const {
   const std::string_view host = host_of(authority);
-  return is_loopback_address(host) || contains(hosts_, host);
+  return is_address(host) || contains(hosts_, host);
 }
 
 bool BrowserRules::allows_origin(std::string_view origin) const {

@@ -17,7 +17,7 @@ struct BrowserOptions {
   // Origins whose pages may use the server, as "https://chat.example" or "http://localhost:3000"; "*": any.
   std::vector<std::string> cors_origins;
   // Names by which clients may call it, without a port; "*": any. Empty: any, but for a server without keys
-  // that only this machine reaches, those of this machine.
+  // those of this machine. An address is no name: no name server decides over it, and it is always allowed.
   std::vector<std::string> allowed_hosts;
 };
 
@@ -29,9 +29,8 @@ class BrowserRules {
  public:
   // Everything is allowed, and no page may read answers.
   BrowserRules() = default;
-  // `names` are those of this machine, and `on_loopback` whether only this machine reaches the port.
-  BrowserRules(const BrowserOptions& options, bool needs_key, bool on_loopback,
-               std::vector<std::string> names);
+  // `names` are those of this machine.
+  BrowserRules(const BrowserOptions& options, bool needs_key, std::vector<std::string> names);
 
   // 403: the request came under a foreign name (DNS rebinding), or from a page that may not send it.
   std::optional<ApiError> refusal(const RequestHead& head) const;

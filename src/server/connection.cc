@@ -20,6 +20,7 @@ constexpr size_t kIdleReadBytes = 2 * 1024;  // all that a connection holds betw
 constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytes = 64 * 1024;
 constexpr size_t kPipelineBytes = 64 * 1024;  // of later requests, while an answer is being made
+constexpr uint64_t kStepBytes = 16 * 1024;    // a transfer that has come on by so much has got on
 
 constexpr const char* kNoMemory = "the server has no memory for this request; try again later";
 // The same as an answer that needs no memory.
@@ -110,6 +111,11 @@ void Connection::close_when_done() {
   if (phase_ != Phase::kBusy) close();
 }
 
+void Connection::make_way() {
+  if (phase_ == Phase::kBusy) return abandon_slow_reader();
+  close();
+}
+
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
@@ -136,8 +142,27 @@ void Connection::close() {
 // --- Reading ---
 
 void Connection::enter(Phase phase) {
+  using enum ServerContext::Waits;
   phase_ = phase;
-  context_->set_waiting(this, phase != Phase::kBody && phase != Phase::kBusy);
+  moved_ = phase == Phase::kBody ? 0 : kStepBytes;  // a complete answer is told of at once
+  context_->set_waiting(this,
+                        phase == Phase::kBusy   ? kNot
+                        : phase == Phase::kBody ? kForBody
+                                                : kForRequest,
+                        /*kept_bytes=*/0);
+}
+
+void Connection::count_moved(uint64_t bytes) {
+  moved_ += bytes;
+  if (moved_ < kStepBytes) return;
+  moved_ = 0;
+  using enum ServerContext::Waits;
+  try {
+    context_->set_waiting(this, phase_ == Phase::kBody ? kForBody : kForReader,
+                          out_.size() + in_flight_.size());
+  } catch (const std::bad_alloc&) {
+    moved_ = kStepBytes;  // it is told the next time
+  }
 }
 
 void Connection::read_more() {
@@ -169,6 +194,7 @@ void Connection::on_read(error_code ec, size_t bytes) {
   if (ec) return close();
   buffer_.commit(bytes);
   take(0);
+  if (phase_ == Phase::kBody) count_moved(bytes);
   advance();
   read_more();
 }
@@ -344,6 +370,7 @@ std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
     if (auto wrong = read_slo_header(name, value, request_.slo)) return error_response(*wrong);
   }
   if (auto e = begin_request(request_.caller, context_->clock.now())) return error_response(*e);
+  key_lease_ = KeyLease(request_.caller.usage, 1);
   return std::nullopt;
 }
 
@@ -413,6 +440,12 @@ void Connection::reset_request() {
 
 void Connection::next_request() {
   end_exchange();
+  // All was sent, and an idle connection keeps nothing of it.
+  in_flight_.clear();
+  for (std::string* const bytes : {&out_, &in_flight_}) {
+    if (bytes->capacity() > kIdleReadBytes) std::string().swap(*bytes);
+  }
+  in_flight_sent_ = 0;
   reset_request();
   advance();
   read_more();

@@ -6,6 +6,9 @@
 //
 //   kHead --head complete--> kBody --body complete--> kBusy --answer sent--> kHead (keep-alive) or kLinger
 //
+// In all phases but kBusy it waits for its client, and may be closed to make way for another connection; so
+// it does in kBusy once the answer is complete.
+//
 // A read is always outstanding, also while an answer is being made, so that a disconnect is noticed. Bytes
 // that a client pipelines meanwhile wait in the buffer. If they exceed a bound, the client gets 400 in place
 // of its answer, or its stream is closed.
@@ -45,10 +48,13 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void close_when_done();
   // The server drains: an answer that has no end of its own gets one.
   void end_endless();
+  // Closes for the sake of another connection.
+  void make_way();
   void close();
 
   const Request& request() const override { return request_; }
   const ServerContext& server() const override { return *context_; }
+  KeyLease& key_lease() override { return key_lease_; }
   using Exchange::run_on_worker;
   void run_on_worker(Work work, bool takes_long) override;
   void attach(std::shared_ptr<Activity> activity) override;
@@ -57,7 +63,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void begin_stream(std::string_view last_words) override;
   void stream(std::string_view bytes) override;
   void end_stream() override;
-  size_t unsent_bytes() const override { return out_.size() + in_flight_.size() - in_flight_sent_; }
+  size_t unsent_bytes() const override {
+    return out_.size() + in_flight_.size() - in_flight_sent_ + static_body_.size();
+  }
   void abandon_slow_reader() override;
   ExchangeRecord& record() override { return record_; }
   void on_failure(const std::exception& what) override { on_exception(what); }
@@ -79,6 +87,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void on_exception(const std::exception& what);
 
   void enter(Phase phase);
+  // The client got on by so much with its body, or with taking its complete answer.
+  void count_moved(uint64_t bytes);
   void on_handshake(boost::system::error_code ec);
   void read_more();
   void refuse_read_ahead();
@@ -129,6 +139,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // stream, and closes; what the socket does not take at once, and TLS, end in a reset.
   void finish_now();
   void start_write();
+  // Counts what it took of a backlog, which it has had since the rate was last checked.
+  bool reads_too_slowly(size_t bytes);
   void on_written(boost::system::error_code ec, size_t bytes);
   void on_sent_all();
   void linger();
@@ -146,6 +158,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   ServerContext* const context_;
 
   Phase phase_ = Phase::kHandshake;
+  uint64_t moved_ = 0;  // see count_moved(): since the context was last told
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer write_deadline_;
   boost::asio::steady_timer ping_timer_;
@@ -167,6 +180,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Request request_;
   ExchangeInfo info_;
   ExchangeRecord record_;
+  KeyLease key_lease_;
   Answer answer_ = Answer::kNone;
   BodyReservation reserved_;                         // until a job takes it
   std::chrono::steady_clock::time_point body_ends_;  // the deadline of the whole body
@@ -183,6 +197,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::string out_;
   std::string in_flight_;
   size_t in_flight_sent_ = 0;
+  std::string_view static_body_;  // what follows out_ of the answer
+  std::chrono::steady_clock::time_point rate_since_;
+  uint64_t rate_bytes_ = 0;
   std::string last_words_;  // of a stream, as they are sent
   bool finishing_ = false;  // finish_now() was called, and may wait for the write that is pending
   bool writing_ = false;

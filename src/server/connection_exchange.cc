@@ -130,6 +130,7 @@ void Connection::abandon_work() {
 
 void Connection::stop_work(int status) {
   abandon_work();
+  key_lease_ = {};
   if (!std::exchange(working_, false) || answer_ == Answer::kComplete) return;
   context_->counters->count(status);
   record_.status = status;
@@ -167,11 +168,16 @@ void Connection::tell_end() {
   const ServerOptions& options = context_->options;
   const Nanos now = context_->clock.now();
   if (record_.begin == 0) record_.begin = now;
-  if (record_.status == 0) record_.status = kClientGone;
+  if (record_.status == 0) {
+    record_.status = kClientGone;
+    context_->counters->count(kClientGone);
+  }
   const bool whole = answer_ == Answer::kComplete && unsent_bytes() == 0;
   if (record_.end == RequestEnd::kComplete && !whole) {
     record_.end = closing_ ? RequestEnd::kStopped : RequestEnd::kClientGone;
   }
+  if (record_.end == RequestEnd::kComplete && record_.status == 200)
+    context_->counters->count_generation(record_.generation);
   try {
     const std::string peer = name_of(peer_);
     const EndedRequest ended = {record_,

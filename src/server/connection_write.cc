@@ -24,6 +24,7 @@ void Connection::respond(const HttpResponse& response) {
   deadline_.cancel();
   stop_work();
   info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
+  if (!info_.head_only) static_body_ = response.static_body;
   if (!response.error || endpoint_ == nullptr) return send(format_response(response, info_));
   HttpResponse in_form = response;
   in_form.body = endpoint_->error_body(*response.error);
@@ -63,6 +64,8 @@ void Connection::end_stream() {
     send(kLastChunk);
   } else if (!writing_) {
     on_sent_all();
+  } else {
+    count_moved(0);
   }
 }
 
@@ -75,7 +78,23 @@ void Connection::abandon_slow_reader() {
 void Connection::send(std::string_view bytes) {
   if (phase_ == Phase::kClosed) return;
   out_.append(bytes);
-  if (!writing_) start_write();
+  if (!writing_) {
+    rate_since_ = std::chrono::steady_clock::now();
+    rate_bytes_ = 0;
+    start_write();
+  }
+  if (answer_ == Answer::kComplete) count_moved(0);
+}
+
+bool Connection::reads_too_slowly(size_t bytes) {
+  const HttpLimits& limits = context_->options.limits;
+  rate_bytes_ += bytes;
+  const auto now = std::chrono::steady_clock::now();
+  const Nanos time = std::chrono::nanoseconds(now - rate_since_).count();
+  if (time < limits.write_timeout) return false;
+  const double rate = static_cast<double>(std::exchange(rate_bytes_, 0)) / to_seconds(time);
+  rate_since_ = now;
+  return rate < static_cast<double>(limits.min_send_bytes_per_s);
 }
 
 void Connection::start_write() {
@@ -90,8 +109,9 @@ void Connection::start_write() {
     if (ec || self->writes_ != write) return;
     self->guarded([&] { self->abandon_slow_reader(); });
   });
-  const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
-  stream_.async_write_some(rest,
+  const std::string_view rest =
+      in_flight_.empty() ? static_body_ : std::string_view(in_flight_).substr(in_flight_sent_);
+  stream_.async_write_some(boost::asio::buffer(rest),
                            [self = shared_from_this()](error_code ec, size_t n) { self->on_written(ec, n); });
   writing_ = true;
   answer_begun_ = answer_ != Answer::kNone;
@@ -103,11 +123,19 @@ void Connection::on_written(error_code ec, size_t bytes) {
   write_deadline_.cancel();
   if (phase_ == Phase::kClosed) return;
   if (ec) return close();
-  in_flight_sent_ += bytes;
+  if (in_flight_.empty()) {
+    static_body_.remove_prefix(bytes);
+  } else {
+    in_flight_sent_ += bytes;
+  }
   record_.sent_bytes += bytes;
   if (finishing_) return finish_now();
   try {
-    if (unsent_bytes() > 0) return start_write();
+    if (unsent_bytes() > 0) {
+      if (reads_too_slowly(bytes)) return abandon_slow_reader();
+      if (answer_ == Answer::kComplete) count_moved(bytes);
+      return start_write();
+    }
     on_sent_all();
   } catch (const std::exception& e) {
     on_exception(e);
@@ -135,12 +163,13 @@ void Connection::finish_now() {
   ++writes_;
   const std::string_view rest = std::string_view(in_flight_).substr(in_flight_sent_);
   const std::string_view end = answer_ == Answer::kStreaming ? last_words_ : std::string_view();
-  for (const std::string_view bytes : {rest, std::string_view(out_), end}) {
+  for (const std::string_view bytes : {rest, std::string_view(out_), static_body_, end}) {
     if (!stream_.send_now(bytes)) return close();
     record_.sent_bytes += bytes.size();
   }
   in_flight_sent_ = in_flight_.size();
   out_.clear();
+  static_body_ = {};
   answer_ = Answer::kComplete;
   try {
     linger();

@@ -25,6 +25,13 @@ class EngineBackend final : public Backend {
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override {
     return engine_.submit(std::move(request), std::move(sink));
   }
+  Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> requests) override {
+    return engine_.reserve(requests);
+  }
+  Result<RequestId> submit_in(QueuePlaces& places, GenerationRequest request,
+                              std::shared_ptr<OutputSink> sink) override {
+    return engine_.submit(std::move(request), std::move(sink), &places);
+  }
   void cancel(RequestId id, FinishReason reason) override { engine_.cancel(id, reason); }
   Nanos silent_for() const override { return engine_.silent_for(); }
   uint32_t max_model_len() const override { return engine_.options().max_model_len; }

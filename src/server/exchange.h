@@ -81,6 +81,9 @@ class Exchange : public ResponseChannel {
 
   virtual const Request& request() const = 0;
   virtual const ServerContext& server() const = 0;
+  // What the request counts for its key, from its head on. Who makes a lease of the prompts and choices that
+  // it turns out to have ends this one before.
+  virtual KeyLease& key_lease() = 0;
   // Queues `work` and gives it the body. Long bodies have a worker of their own, and so has work that takes
   // long. If the client disconnects before the work begins, the work and the body are dropped. REQUIRES: no
   // other work is queued or running.

@@ -29,6 +29,8 @@ struct GenerationRecord {
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;  // of the prompt
   uint64_t output_tokens = 0;
+  uint64_t n = 0;                           // choices of the answer to each prompt
+  std::vector<uint64_t> longest_choices;    // of each prompt, in tokens
   Nanos first_token = 0;                    // when it came; 0: none has
   std::vector<std::string> finish_reasons;  // of the choices that have ended
   struct Timeline {

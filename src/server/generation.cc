@@ -105,6 +105,7 @@ void Generation::begin_record() const {
   GenerationRecord& record = channel_->record().generation;
   record.model = api.model;
   record.choices = choices_.size();
+  record.n = api.choices;
   record.max_tokens = api.max_tokens.value_or(0);
   record.temperature = static_cast<double>(api.sampling.temperature);
   record.top_p = static_cast<double>(api.sampling.top_p);
@@ -116,6 +117,12 @@ void Generation::complete_record() const {
   const Usage used = usage();
   record.cached_tokens = used.cached_tokens;
   record.output_tokens = used.completion_tokens;
+  record.longest_choices.clear();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (leads(i)) record.longest_choices.push_back(0);
+    uint64_t& longest = record.longest_choices.back();
+    longest = std::max<uint64_t>(longest, choices_[i].text.completion_tokens());
+  }
   for (const Choice& choice : choices_) {
     if (!choice.finish_reason.empty()) record.finish_reasons.push_back(choice.finish_reason);
   }
@@ -126,19 +133,25 @@ bool Generation::submit(size_t index) {
   choice.submitted = true;
   const size_t prompt_tokens = request_.generations[index].prompt.size();
   channel_->record().add_timeline(request_.generations[index], index);
-  Result<RequestId> id = service_.backend->submit(std::move(request_.generations[index]),
-                                                  std::make_shared<Sink>(weak_from_this(), index, post_));
+  GenerationRequest& request = request_.generations[index];
+  auto sink = std::make_shared<Sink>(weak_from_this(), index, post_);
+  Result<RequestId> id = places_ ? service_.backend->submit_in(*places_, std::move(request), std::move(sink))
+                                 : service_.backend->submit(std::move(request), std::move(sink));
   if (id.ok()) {
     choice.id = *id;
     if (leads(index)) lease_.prompt(prompt_tokens, clock_.now());
     return true;
   }
-  if (id.status().code() == ErrorCode::kOverShare) lease_.over_share();
-  // Choices that were not submitted need no cancel().
   choice.finished = true;
-  for (Choice& other : choices_) other.finished = other.finished || !other.submitted;
-  fail(api_error(id.status()));
+  refuse(id.status());
   return false;
+}
+
+void Generation::refuse(const Status& status) {
+  if (status.code() == ErrorCode::kOverShare) lease_.over_share();
+  // Choices that were not submitted need no cancel().
+  for (Choice& choice : choices_) choice.finished = choice.finished || !choice.submitted;
+  fail(api_error(status));
 }
 
 void Generation::start() {
@@ -147,6 +160,11 @@ void Generation::start() {
     return fail(api_error(status));
   }
   begin_record();
+  if (choices_.size() > 1) {
+    auto places = service_.backend->reserve(request_.generations);
+    if (!places.ok()) return refuse(places.status());
+    places_ = std::move(places).value();
+  }
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (leads(i) && !submit(i)) return;
   }
@@ -277,6 +295,7 @@ void Generation::abort() {
   }
   channel_ = nullptr;
   lease_ = {};
+  places_.reset();
   for (Choice& choice : choices_) {
     if (!choice.finished && choice.submitted) service_.backend->cancel(choice.id, FinishReason::kAbort);
     choice.finished = true;

@@ -36,8 +36,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   Generation(const ModelService& service, PreparedRequest request, std::unique_ptr<AnswerWriter> writer,
              PostToIo post, const StreamLimits& limits, ResponseChannel* channel, KeyLease lease = {});
 
-  // Submits every choice, then begins the stream. If the backend refuses one of them, cancels the others and
-  // answers with the error.
+  // Begins the stream, if the queue has places for all choices; if not, answers with the error. The first
+  // choice of each prompt is submitted, and the others when it has computed the prompt.
   void start();
   void on_drained() override;
   // Also cancels the choices that still run.
@@ -70,6 +70,7 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   void follow(size_t leader);
   // False: the backend has refused it, and the answer is an error.
   bool submit(size_t choice);
+  void refuse(const Status& status);
   void receive(size_t index, OutputEvent event);
   void on_event(size_t index, OutputEvent event);
   void apply(Choice& choice, OutputEvent& event);
@@ -95,7 +96,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   KeyLease lease_;
   ResponseChannel* channel_;  // null: the answer is complete or aborted
   std::vector<Choice> choices_;
-  bool begun_ = false;  // the leaders were accepted; the head of a stream goes out
+  std::unique_ptr<QueuePlaces> places_;  // null: there is one choice, or all have theirs
+  bool begun_ = false;                   // the leaders were accepted; the head of a stream goes out
   uint64_t prompt_tokens_ = 0;
   std::vector<uint32_t> cached_by_choice_;
 };

@@ -95,7 +95,7 @@ std::string format_response(const HttpResponse& response, const ExchangeInfo& in
   std::string out = common_head(response.status, response.content_type, info);
   // An answer without content has no length (RFC 9110, section 8.6).
   if (response.status != 204 && response.status != 304)
-    out += fmt::format("Content-Length: {}\r\n", response.body.size());
+    out += fmt::format("Content-Length: {}\r\n", response.body.size() + response.static_body.size());
   if (!response.allow.empty()) out += fmt::format("Allow: {}\r\n", response.allow);
   if (response.retry_after_s > 0) out += fmt::format("Retry-After: {}\r\n", response.retry_after_s);
   if (!response.content_security_policy.empty()) {

@@ -13,6 +13,7 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
+  std::string_view static_body = {};         // what follows it: of a constant, and sent without a copy
   std::string allow;                         // with 405
   int retry_after_s = 0;                     // 0: none
   std::string content_security_policy = {};  // of a page; empty: none

@@ -95,7 +95,7 @@ Status Listener::listen() {
   }
   const tcp::endpoint bound = acceptor_.local_endpoint(ec);
   port_ = bound.port();
-  browsers = BrowserRules(options.browsers, needs_key(options), bound.address().is_loopback(),
+  browsers = BrowserRules(options.browsers, needs_key(options),
                           {host_for_url(options.host), asio::ip::host_name(ec)});
   return {};
 }
@@ -179,19 +179,24 @@ void Listener::request_ended() {
   active_changed_.notify_all();
 }
 
-void Listener::set_waiting(Connection* connection, bool waiting) {
+void Listener::set_waiting(Connection* connection, Waits waits, uint64_t kept_bytes) {
+  for (WaitingConnections& list : waiting_) {
+    // One that waits for a request keeps its place.
+    if (waits != Waits::kForRequest || &list != &waiting(waits)) list.remove(connection);
+  }
   const auto it = connections_.find(connection);
-  if (waiting && it != connections_.end() && it->second.admitted) {
-    waiting_.add(connection, it->second.client);
-  } else {
-    waiting_.remove(connection);
+  if (waits == Waits::kNot || it == connections_.end() || !it->second.admitted) return;
+  waiting(waits).add(connection, it->second.client, clock.now(), kept_bytes);
+  const WaitingConnections& readers = waiting(Waits::kForReader);
+  while (readers.bytes() > options.limits.max_answers_bytes && readers.oldest() != connection) {
+    evict(readers.oldest());
   }
 }
 
 void Listener::forget(Connection* connection) {
   const auto it = connections_.find(connection);
   if (it == connections_.end()) return;
-  waiting_.remove(connection);
+  for (WaitingConnections& list : waiting_) list.remove(connection);
   if (it->second.admitted) {
     quota_.release(it->second.client);
   } else {
@@ -223,7 +228,7 @@ void Listener::accept() {
 }
 
 void Listener::on_accept_failure(error_code ec) {
-  if (ec == asio::error::no_descriptors && evict(waiting_.oldest())) return accept();
+  if (ec == asio::error::no_descriptors && evict(next_to_go(nullptr))) return accept();
   accept_retry_.expires_after(kAcceptRetry);
   accept_retry_.async_wait([this](error_code aborted) {
     if (!aborted && accepts()) accept();
@@ -260,21 +265,37 @@ void Listener::welcome(tcp::socket socket) {
   }
 }
 
-// Connections that only wait make way: those of this client if it has as many as it may, else those of all.
+// Connections that wait for their clients make way: those of this client if it has as many as it may, else
+// those of all.
 ConnectionQuota::Verdict Listener::admit(const std::string& client) {
   for (;;) {
     const ConnectionQuota::Verdict verdict = quota_.admit(client);
     if (verdict == ConnectionQuota::Verdict::kAdmitted) return verdict;
-    const bool of_all = !quota_.client_full(client);
-    if (!evict(of_all ? waiting_.oldest() : waiting_.oldest_of(client))) return verdict;
+    if (!evict(next_to_go(quota_.client_full(client) ? &client : nullptr))) return verdict;
   }
+}
+
+Connection* Listener::next_to_go(const std::string* client) const {
+  Connection* next = nullptr;
+  const Nanos now = clock.now();
+  Nanos longest = -1;
+  for (const Waits waits : {Waits::kForRequest, Waits::kForBody, Waits::kForReader}) {
+    const WaitingConnections& list = waiting_[static_cast<size_t>(waits)];
+    Connection* const oldest = client ? list.oldest_of(*client) : list.oldest();
+    if (oldest == nullptr) continue;
+    const Nanos time = now - list.since(oldest);
+    if (time <= longest || (waits != Waits::kForRequest && time < options.limits.stall_time)) continue;
+    next = oldest;
+    longest = time;
+  }
+  return next;
 }
 
 // False if there is none.
 bool Listener::evict(Connection* waiting) {
   if (waiting == nullptr) return false;
   counters->connections_evicted.fetch_add(1, std::memory_order_relaxed);
-  waiting->close();
+  waiting->make_way();
   return true;
 }
 

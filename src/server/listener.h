@@ -2,6 +2,7 @@
 // src/server.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -58,7 +59,7 @@ class Listener final : public ServerContext {
 
   void request_started() override;
   void request_ended() override;
-  void set_waiting(Connection* connection, bool waiting) override;
+  void set_waiting(Connection* connection, Waits waits, uint64_t kept_bytes) override;
   void forget(Connection* connection) override;
 
  private:
@@ -77,6 +78,10 @@ class Listener final : public ServerContext {
   void on_accept_failure(boost::system::error_code ec);
   void welcome(boost::asio::ip::tcp::socket socket);
   ConnectionQuota::Verdict admit(const std::string& client);
+  WaitingConnections& waiting(Waits waits) { return waiting_[static_cast<size_t>(waits)]; }
+  // The one that makes way next, of all or of this client: it has waited for longest of those that wait for a
+  // request, or whose body or reader stalls. Null: there is none.
+  Connection* next_to_go(const std::string* client) const;
   bool evict(Connection* waiting);
   // Runs `f` on the I/O thread and waits for it. REQUIRES: called from another thread; the I/O thread runs.
   void run_on_io(std::function<void()> f);
@@ -94,8 +99,8 @@ class Listener final : public ServerContext {
   std::list<std::shared_ptr<Connection>> gone_;  // to be destroyed, when no handler of theirs runs
   uint64_t accept_calls_ = 0;                    // calls of accept(): only the last one counts
   ConnectionQuota quota_;
-  WaitingConnections waiting_;
-  size_t refusing_ = 0;  // those of connections_ that are not admitted
+  std::array<WaitingConnections, 4> waiting_;  // by Waits; nothing is in that of kNot
+  size_t refusing_ = 0;                        // those of connections_ that are not admitted
   std::function<void()> on_empty_;
   bool stopping_ = false;
   TlsContext tls_;

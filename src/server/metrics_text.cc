@@ -30,8 +30,12 @@ std::string escape_label(std::string_view value) {
 constexpr std::string_view kNamesOfVllm[] = {
     "cache_config_info",
     "e2e_request_latency_seconds",
+    "external_prefix_cache_hits_total",
+    "external_prefix_cache_queries_total",
     "generation_tokens_total",
     "gpu_cache_usage_perc",
+    "gpu_prefix_cache_hits_total",
+    "gpu_prefix_cache_queries_total",
     "inter_token_latency_seconds",
     "iteration_tokens_total",
     "kv_cache_usage_perc",
@@ -45,6 +49,9 @@ constexpr std::string_view kNamesOfVllm[] = {
     "request_decode_time_seconds",
     "request_generation_tokens",
     "request_inference_time_seconds",
+    "request_max_num_generation_tokens",
+    "request_params_max_tokens",
+    "request_params_n",
     "request_prefill_time_seconds",
     "request_prompt_tokens",
     "request_queue_time_seconds",
@@ -311,6 +318,12 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
                "Tokens looked up in the prefix cache.");
   page.counter("prefix_cache_hits_total", m.prefix_cache_hits.load(), "Tokens found in the prefix cache.");
+  if (page.vllm()) {
+    page.counter("gpu_prefix_cache_queries_total", m.prefix_cache_queries.load(),
+                 "The same, as earlier versions name it.");
+    page.counter("gpu_prefix_cache_hits_total", m.prefix_cache_hits.load(),
+                 "The same, as earlier versions name it.");
+  }
   page.head("prefix_cache_hits_by_tier_total", "counter",
             "Of those, by the slowest tier on which some layer of their block lay.");
   for (size_t t = 0; t < m.prefix_cache_hits_by_tier.size(); ++t) {
@@ -387,6 +400,10 @@ void add_histograms(Page& page, const EngineMetrics& m) {
 }
 
 void add_http(Page& page, const HttpCounters& http) {
+  page.histogram("request_params_n", http.params_n, "Choices that requests ask for.");
+  page.histogram("request_params_max_tokens", http.params_max_tokens, "The max_tokens of requests.");
+  page.histogram("request_max_num_generation_tokens", http.max_generation_tokens,
+                 "Tokens of the longest choice of each prompt.");
   page.head("http_requests_total", "counter", "HTTP requests by status; 499: the client left early.");
   for (size_t i = 0; i < kCountedStatuses.size(); ++i) {
     const std::string status = kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i]);
@@ -396,7 +413,7 @@ void add_http(Page& page, const HttpCounters& http) {
   page.counter("http_connections_refused_total", http.connections_refused.load(),
                "Connections refused because too many were open.");
   page.counter("http_connections_evicted_total", http.connections_evicted.load(),
-               "Connections without a request that were closed to make way for others.");
+               "Connections closed to make way for others, as they waited for their client.");
   page.counter("http_slow_readers_total", http.slow_readers.load(),
                "Requests cancelled because the client did not read.");
   page.gauge("http_body_bytes", http.body_bytes.load(),

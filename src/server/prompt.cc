@@ -159,7 +159,7 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
     g.stop_tokens.insert(g.stop_tokens.end(), tokenizer.ends().begin(), tokenizer.ends().end());
   }
   g.cache_salt = request.cache_salt;
-  g.priority = request.priority;
+  g.priority = request.priority.value_or(0);
   g.slo = request.slo;
   g.output_tokens_hint = request.output_tokens_hint;
   return g;
@@ -322,7 +322,7 @@ std::variant<std::vector<GenerationRequest>, ApiError> prepare_embeddings(
     g.sampling.temperature = 0;
     g.max_tokens = 1;  // it is not part of the answer
     g.cache_salt = request.cache_salt;
-    g.priority = request.priority;
+    g.priority = request.priority.value_or(0);
     g.slo = request.slo;
     g.pooling = service.pooling;
   }

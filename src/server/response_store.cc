@@ -23,9 +23,23 @@ uint64_t StoredResponse::bytes() const {
 }
 
 void ResponseStore::erase(Entries::iterator entry) {
-  bytes_ -= entry->second->bytes();
+  const uint64_t bytes = entry->second->bytes();
+  bytes_ -= bytes;
+  const auto held = by_owner_.find(entry->second->owner);
+  held->second.bytes -= bytes;
+  if (--held->second.entries == 0) by_owner_.erase(held);
   by_id_.erase(entry->first);
   entries_.erase(entry);
+}
+
+ResponseStore::Entries::iterator ResponseStore::next_to_go(bool by_bytes) {
+  const uint64_t all = by_bytes ? bytes_ : entries_.size();
+  auto entry = std::prev(entries_.end());
+  // Some owner has an equal share at least.
+  for (;; --entry) {
+    const Held& held = by_owner_.at(entry->second->owner);
+    if ((by_bytes ? held.bytes : held.entries) * by_owner_.size() >= all) return entry;
+  }
 }
 
 void ResponseStore::add(const std::string& id, StoredResponse response) {
@@ -34,10 +48,15 @@ void ResponseStore::add(const std::string& id, StoredResponse response) {
   auto kept = std::make_shared<const StoredResponse>(std::move(response));
   const std::lock_guard lock(mutex_);
   if (const auto it = by_id_.find(id); it != by_id_.end()) erase(it->second);
-  while (bytes_ + bytes > max_bytes_ || entries_.size() >= max_entries_) erase(std::prev(entries_.end()));
+  while (bytes_ + bytes > max_bytes_ || entries_.size() >= max_entries_) {
+    erase(next_to_go(/*by_bytes=*/bytes_ + bytes > max_bytes_));
+  }
+  Held& held = by_owner_[kept->owner];
   entries_.emplace_front(id, std::move(kept));
   by_id_[id] = entries_.begin();
   bytes_ += bytes;
+  held.bytes += bytes;
+  ++held.entries;
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id, std::string_view owner) {

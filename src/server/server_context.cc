@@ -10,7 +10,7 @@ namespace kvasir {
 std::vector<ApiKey> all_keys(const ServerOptions& options) {
   std::vector<ApiKey> keys = options.named_keys;
   for (size_t i = 0; i < options.api_keys.size(); ++i) {
-    keys.push_back(plain_key(fmt::format("api-key-{}", i + 1), options.api_keys[i]));
+    keys.push_back(plain_key(numbered_key_name(i + 1), options.api_keys[i]));
   }
   return keys;
 }

@@ -88,10 +88,18 @@ class ServerContext {
   // The requests that wait_idle() waits for: from the start of their work until their answers are sent.
   virtual void request_started() = 0;
   virtual void request_ended() = 0;
-  // Whether the connection has no whole request, so that it may be closed to make way for another.
-  virtual void set_waiting(Connection* connection, bool waiting) {
+  // What a connection waits for its client to do. While it does, it may be closed to make way for another.
+  enum class Waits : uint8_t {
+    kNot,
+    kForRequest,  // to send the head of one
+    kForBody,     // to send the rest of it
+    kForReader,   // to take its complete answer, of which `kept_bytes` are in memory
+  };
+  // To say one of the last two again says that the client got on.
+  virtual void set_waiting(Connection* connection, Waits waits, uint64_t kept_bytes) {
     (void)connection;
-    (void)waiting;
+    (void)waits;
+    (void)kept_bytes;
   }
   // The connection is closed; it may be destroyed once its completion handlers have run.
   virtual void forget(Connection* connection) = 0;

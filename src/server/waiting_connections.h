@@ -1,4 +1,4 @@
-// The connections that wait for a request, by how long: those that may be closed to make way for others.
+// The connections that wait for their clients, by how long: those that may be closed to make way for others.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/clock.h"
+
 namespace kvasir {
 
 class Connection;
@@ -14,9 +16,11 @@ class Connection;
 // Never looks into a connection. Not thread-safe.
 class WaitingConnections {
  public:
-  // Of this client, as ConnectionQuota knows it. Nothing happens if it waits already, or if this throws.
-  void add(Connection* connection, const std::string& client) {
-    if (!places_.emplace(connection, Place{next_, client}).second) return;
+  // Of this client, as ConnectionQuota knows it. It keeps `bytes` in memory. Nothing happens if it waits
+  // already, or if this throws.
+  void add(Connection* connection, const std::string& client, Nanos now, uint64_t bytes = 0) {
+    if (!places_.emplace(connection, Place{next_, client, now, bytes}).second) return;
+    bytes_ += bytes;
     try {
       all_.emplace(next_, connection);
       by_client_[client].emplace(next_, connection);
@@ -30,6 +34,7 @@ class WaitingConnections {
   void remove(Connection* connection) {
     const auto place = places_.find(connection);
     if (place == places_.end()) return;
+    bytes_ -= place->second.bytes;
     all_.erase(place->second.order);
     if (const auto client = by_client_.find(place->second.client); client != by_client_.end()) {
       client->second.erase(place->second.order);
@@ -43,15 +48,22 @@ class WaitingConnections {
     const auto found = by_client_.find(client);
     return found == by_client_.end() ? nullptr : found->second.begin()->second;
   }
+  // REQUIRES: it waits
+  Nanos since(Connection* connection) const { return places_.at(connection).since; }
+  // Of all that wait.
+  uint64_t bytes() const { return bytes_; }
 
  private:
   struct Place {
     uint64_t order;
     std::string client;
+    Nanos since;
+    uint64_t bytes;
   };
   using InOrder = std::map<uint64_t, Connection*>;
 
   uint64_t next_ = 0;
+  uint64_t bytes_ = 0;
   InOrder all_;
   std::unordered_map<std::string, InOrder> by_client_;  // without empty ones
   std::unordered_map<Connection*, Place> places_;

@@ -307,6 +307,20 @@ class Lifecycle(unittest.TestCase):
                 self.assertEqual(ask(alice)[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
                 self.assertGreater(ask(bob)[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
+    def test_a_reload_that_hangs_holds_up_no_signal(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = os.path.join(folder, "keys")
+            with open(keys, "w", encoding="utf-8") as file:
+                file.write("a-key\n")
+            with Server("--api-key-file", keys, "--shutdown-timeout", "5") as server:
+                os.unlink(keys)
+                os.mkfifo(keys)  # as a file on a server that hangs
+                server.signal(signal.SIGHUP)
+                time.sleep(0.3)
+                server.signal()
+                self.assertEqual(server.wait(), 0)
+                self.assertTrue(any("still being read" in line for line in server.log), server.log)
+
     def test_mistakes_get_one_line(self):
         model = model_path()
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -327,6 +341,7 @@ class Lifecycle(unittest.TestCase):
                 ([model, "--port", "0", "--api-key-file", "/nonexistent"], 1, "api-key-file"),
                 ([model, "--port", "0", "--api-keys", "/nonexistent"], 1, "api-keys"),
                 ([model, "--port", "70000"], 2, "port"),
+                ([model, "--admin-host", "0.0.0.0"], 2, "--admin-port"),
                 ([model, "--kv-cache-memory-bytes", "lots"], 2, "kv-cache-memory-bytes"),
                 ([model, "--no-such-flag"], 2, "no-such-flag"),
                 ([], 2, "model"),

@@ -34,6 +34,10 @@ OF_VLLM = {
     "request_inference_time_seconds": "histogram", "request_prefill_time_seconds": "histogram",
     "request_decode_time_seconds": "histogram", "request_prompt_tokens": "histogram",
     "request_generation_tokens": "histogram", "iteration_tokens_total": "histogram",
+    "request_params_n": "histogram", "request_params_max_tokens": "histogram",
+    # These are in vLLM's example dashboard for Grafana, and the last of them nowhere else.
+    "gpu_prefix_cache_queries": "counter", "gpu_prefix_cache_hits": "counter",
+    "request_max_num_generation_tokens": "histogram",
 }
 VLLM_BUCKETS = {
     "time_to_first_token_seconds": [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
@@ -366,6 +370,8 @@ class Names(unittest.TestCase):
             ended = {s.labels["finished_reason"]: s.value for s in families["vllm:request_success"].samples
                      if s.name == "vllm:request_success_total"}
             self.assertEqual(ended, {"stop": 0, "length": 1, "abort": 0, "error": 0})
+            longest = {s.name: s.value for s in families["vllm:request_max_num_generation_tokens"].samples}
+            self.assertEqual(longest["vllm:request_max_num_generation_tokens_sum"], 4)
             self.assertIn("kvasir:kv_tier_bytes", families)
 
     def test_the_dashboard_and_the_alerts_name_metrics_that_exist(self):

@@ -110,6 +110,40 @@ TEST(Engine, TheQueueIsBoundedInRequests) {
   EXPECT_FALSE(h.engine.submit(request(5, 2), std::make_shared<CollectingSink>()).ok());
 }
 
+TEST(Engine, PlacesInTheQueueAreKeptForRequestsThatComeLater) {
+  EngineOptions o = small_options();
+  o.max_num_queued_reqs = 4;
+  o.limits.max_num_seqs = 1;
+  Harness h(o);
+  const std::vector<GenerationRequest> three(3, request(5, 2));
+  auto places = h.engine.reserve(three);
+  ASSERT_TRUE(places.ok());
+  EXPECT_EQ(h.engine.reserve(std::vector<GenerationRequest>(2, request(5, 2))).status().code(),
+            ErrorCode::kExhausted);
+  const auto sink = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(h.engine.submit(three[0], sink, places->get()).ok());
+  h.submit(request(5, 2));
+  EXPECT_FALSE(h.engine.submit(request(5, 2), sink).ok()) << "one waits, two places are kept, one more waits";
+  h.engine.drain();
+  EXPECT_TRUE(h.engine.submit(three[1], sink, places->get()).ok()) << "it is no new request";
+  places->reset();
+  EXPECT_EQ(h.engine.reserve(three).status().code(), ErrorCode::kUnavailable);
+
+  Harness other(o);
+  EXPECT_EQ(other.engine.reserve(std::vector<GenerationRequest>(5, request(5, 2))).status().code(),
+            ErrorCode::kInvalidArgument)
+      << "never";
+  { const auto for_a_moment = other.engine.reserve(three); }
+  EXPECT_TRUE(other.engine.reserve(std::vector<GenerationRequest>(4, request(5, 2))).ok()) << "given back";
+  std::vector<GenerationRequest> shared = three;
+  for (GenerationRequest& r : shared) r.tenant = {.id = 1, .weight = 1, .queue_share = 0.5F};
+  EXPECT_EQ(other.engine.reserve(shared).status().code(), ErrorCode::kInvalidArgument) << "two at the most";
+  shared.pop_back();
+  const auto two = other.engine.reserve(shared);
+  ASSERT_TRUE(two.ok());
+  EXPECT_EQ(other.engine.reserve({shared.data(), 1}).status().code(), ErrorCode::kOverShare);
+}
+
 TEST(Engine, TheQueueIsBoundedInTokens) {
   EngineOptions o = small_options();
   o.max_num_queued_tokens = 50;

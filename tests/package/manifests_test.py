@@ -15,13 +15,14 @@ from support import Server, run  # noqa: E402
 
 DEPLOY = SOURCE / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
+MONITOR = "service-monitor.yaml"
 
 
 def documents():
-    """(kind, name) -> document, of the resources of kustomization.yaml."""
+    """(kind, name) -> document, of the resources of kustomization.yaml, and that of the Prometheus operator."""
     listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
     found = {}
-    for name in listed:
+    for name in [*listed, MONITOR]:
         for document in yaml.safe_load_all((KUBERNETES / name).read_text(encoding="utf-8")):
             found[document["kind"], document["metadata"]["name"]] = document
     return found
@@ -107,7 +108,12 @@ def mistakes(docs, flags):
 class Kubernetes(unittest.TestCase):
     def test_every_file_is_listed_and_is_a_resource(self):
         listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text(encoding="utf-8"))
-        self.assertEqual(sorted(listed["resources"] + ["kustomization.yaml"]), sorted(p.name for p in KUBERNETES.iterdir()))
+        self.assertEqual(sorted(listed["resources"] + ["kustomization.yaml", MONITOR]),
+                         sorted(p.name for p in KUBERNETES.iterdir()))
+        # `kubectl apply -k` fails where the cluster does not know one of the kinds.
+        for name in listed["resources"]:
+            for document in yaml.safe_load_all((KUBERNETES / name).read_text(encoding="utf-8")):
+                self.assertIn(document["apiVersion"], ("v1", "apps/v1", "policy/v1", "networking.k8s.io/v1"), name)
         (image,) = listed["images"]
         (container,) = documents()["Deployment", "kvasir"]["spec"]["template"]["spec"]["containers"]
         self.assertEqual(container["image"], image["name"])
@@ -119,6 +125,23 @@ class Kubernetes(unittest.TestCase):
             else:  # the list sets it
                 self.assertNotIn("namespace", document["metadata"], (kind, name))
         self.assertIn(("Namespace", listed["namespace"]), documents())
+
+    def test_the_steps_of_the_page_can_be_done_in_their_order(self):
+        page = (SOURCE / "docs/operating.md").read_text(encoding="utf-8")
+        block = next(b for b in re.findall(r"(?s)```sh\n(.*?)```", page) if "namespace.yaml" in b)
+        steps = [line.split("#")[0].split() for line in block.splitlines() if line.startswith("kubectl ")]
+        known = set()  # namespaces
+        for step in steps:
+            if "-n" in step:
+                self.assertIn(step[step.index("-n") + 1], known, step)
+            for word in step:
+                self.assertTrue(not word.startswith("deploy/") or (SOURCE / word).exists(), word)
+            if "deploy/kubernetes/namespace.yaml" in step:
+                known.add("kvasir")
+        made = [" ".join(step) for step in steps]
+        before = [i for i, step in enumerate(made) if "create secret" in step or "models.yaml" in step]
+        self.assertEqual(len(before), 2)
+        self.assertLess(max(before), made.index("kubectl apply -k deploy/kubernetes"))
 
     def test_names_ports_flags_and_times_agree(self):
         self.assertEqual(mistakes(documents(), flags_of_serve()), [])

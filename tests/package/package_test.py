@@ -456,6 +456,15 @@ class DebianPackage(unittest.TestCase):
         self.root.run("dpkg-statoverride", "--update", "--add", "root", "adm", "0644", "/etc/kvasir/kvasir.yaml")
         self.install(self.newer())
         self.assertEqual(seen(), "-rw-r--r-- root:adm")
+        # With the package's own group, and of a file of another package: dpkg works after the purge.
+        self.root.run("dpkg-statoverride", "--remove", "/etc/kvasir/kvasir.yaml")
+        self.root.run("dpkg-statoverride", "--update", "--add", "root", "kvasir", "0660", "/etc/kvasir/kvasir.yaml")
+        self.root.run("dpkg-statoverride", "--add", "kvasir", "root", "0755", "/usr/bin/mawk")
+        self.install(self.deb)
+        self.assertEqual(seen(), "-rw-rw---- root:kvasir")
+        self.dpkg("--purge", "kvasir")
+        self.assertNotIn("kvasir", self.root.run("dpkg-statoverride", "--list").stdout)
+        self.install(self.deb)
         (self.root.path / "etc/kvasir/kvasir.yaml").unlink()
         self.install(self.deb)  # what is not there is no fault
         self.assertIn("ok installed", self.dpkg("--status", "kvasir").stdout)

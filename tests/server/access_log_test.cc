@@ -179,6 +179,7 @@ TEST(AccessLog, AClientThatLeavesBeforeItsBodyIs499) {
   EXPECT_EQ(lines[1]["path"], "/v1/completions");
   EXPECT_EQ(lines[1]["status"], 499);
   EXPECT_EQ(lines[1]["end"], "client_gone");
+  EXPECT_NE(s.server.ask(get("/metrics")).body.find("status=\"499\"} 1\n"), std::string::npos);
 }
 
 TEST(AccessLog, AConnectionWithoutARequestHasNone) {

@@ -110,6 +110,19 @@ TEST(AdminPort, APortThatIsTakenIsSaid) {
   EXPECT_NE(second.status().message().find(std::to_string(first.port())), std::string::npos);
 }
 
+// Probes and scrapers call a pod by its address.
+TEST(AdminPort, ProbesReachItWhateverNamesAreAllowed) {
+  ServerOptions options = with_admin_port();
+  options.api_keys = {"secret"};
+  options.browsers.allowed_hosts = {"chat.example"};
+  RunningServer server(say("x"), options);
+  for (const char* path : {"/readyz", "/livez", "/metrics"}) {
+    const std::string request = fmt::format("GET {} HTTP/1.1\r\nHost: 10.1.2.3:8001\r\n\r\n", path);
+    EXPECT_EQ(ask_admin(server, request).status, 200) << path;
+  }
+  EXPECT_EQ(ask_admin(server, "GET /readyz HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);
+}
+
 TEST(AdminPort, PagesCannotMakeItDrain) {
   RunningServer server(say("x"), with_admin_port());
   EXPECT_EQ(ask_admin(server, post("/admin/drain", "", "Origin: http://evil.example\r\n")).status, 403);

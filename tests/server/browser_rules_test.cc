@@ -30,11 +30,12 @@ std::string preflight_of(const std::string& origin, const std::string& path = kC
 
 TEST(BrowserRules, AKeylessServerOnLoopbackKnowsItsNames) {
   RunningServer server(say("x"));
-  for (const char* own : {"localhost", "LocalHost:1", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000"}) {
+  for (const char* own :
+       {"localhost", "LocalHost:1", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "10.0.0.1", "[::2]"}) {
     EXPECT_EQ(server.ask(with_host(own)).status, 200) << own;
   }
-  for (const char* foreign : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1",
-                              "[::2]", "127.evil.example:8000"}) {
+  for (const char* foreign :
+       {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "127.evil.example:8000"}) {
     const HttpAnswer answer = server.ask(with_host(foreign));
     EXPECT_EQ(answer.status, 403) << foreign;
     EXPECT_NE(answer.body.find("--allowed-hosts"), std::string::npos) << answer.body;
@@ -57,10 +58,27 @@ TEST(BrowserRules, FurtherNamesAndAnyName) {
   EXPECT_EQ(RunningServer(say("x"), options).ask(with_host("any.example")).status, 200);
   options.browsers.allowed_hosts = {"chat.example"};
   EXPECT_EQ(RunningServer(say("x"), options).ask(with_host("any.example")).status, 403);
-  // So are those of a server that others reach: it may have any name.
-  options = test_options();
+  EXPECT_EQ(RunningServer(say("x"), options).ask(with_host("10.1.2.3:8000")).status, 200) << "no name";
+}
+
+// As in a container, where a page that is rebound to the published port looks like any other client.
+TEST(BrowserRules, AKeylessServerThatOthersReachKnowsItsNamesToo) {
+  ServerOptions options = test_options();
   options.host = "0.0.0.0";
-  EXPECT_EQ(RunningServer(say("x"), options).ask(with_host("any.example")).status, 200);
+  RunningServer server(say("x"), options);
+  for (const char* own : {"localhost:8000", "127.0.0.1:8000", "192.168.1.5:8000", "[fd00::1]:8000"}) {
+    EXPECT_EQ(server.ask(with_host(own)).status, 200) << own;
+  }
+  const std::string body = chat_body();
+  EXPECT_EQ(server
+                .ask(fmt::format("POST {} HTTP/1.1\r\nHost: evil.example:8000\r\nOrigin: "
+                                 "http://evil.example:8000\r\nContent-Length: {}\r\n\r\n{}",
+                                 kChatPath, body.size(), body))
+                .status,
+            403);
+  EXPECT_TRUE(server.backend().submitted().empty());
+  options.browsers.allowed_hosts = {"gpu.example"};
+  EXPECT_EQ(RunningServer(say("x"), options).ask(with_host("gpu.example:8000")).status, 200);
 }
 
 TEST(BrowserRules, AForeignPageSpendsNothing) {

@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
 #include <thread>
 
 #include "server/connection.h"
@@ -60,6 +61,39 @@ TEST(ConnectionTimer, ATimerThatFiredTooLateForItsWriteDoesNothing) {
     reader.join();
   }
   EXPECT_GT(stalled, 3);
+}
+
+// A reader that takes a part of its answer in each write_timeout, but at a tenth of the least rate.
+TEST(ConnectionTimer, AReaderBelowTheLeastRateIsGivenUp) {
+  for (const uint64_t least : {1'000'000, 0}) {
+    ServerOptions options = test::test_options();
+    options.limits.write_timeout = 500 * kNanosPerMilli;
+    options.limits.min_send_bytes_per_s = least;
+    options.model_names = {std::string(512 * 1024, 'm')};
+    Context context(options);
+    boost::asio::io_context io(1);
+    context.post = [&io](std::function<void()> f) { boost::asio::post(io, std::move(f)); };
+    tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), 0));
+    tcp::socket client(io);
+    client.open(tcp::v4());
+    client.set_option(boost::asio::socket_base::receive_buffer_size(16 * 1024));
+    client.connect(acceptor.local_endpoint());
+    tcp::socket socket = acceptor.accept();
+    socket.set_option(boost::asio::socket_base::send_buffer_size(16 * 1024));
+    const auto connection = std::make_shared<Connection>(std::move(socket), &context);
+    connection->start();
+    boost::asio::write(client, boost::asio::buffer(test::get("/v1/models")));
+    std::string bytes(5'000, ' ');
+    for (int i = 0; i < 40 && !context.closed; ++i) {  // 2 s
+      io.run_for(std::chrono::milliseconds(50));
+      boost::system::error_code ended;
+      client.read_some(boost::asio::buffer(bytes), ended);
+    }
+    EXPECT_EQ(context.closed, least > 0);
+    EXPECT_EQ(context.counters->slow_readers, least > 0 ? 1u : 0u);
+    connection->close();
+    io.poll();
+  }
 }
 
 }  // namespace

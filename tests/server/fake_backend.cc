@@ -29,6 +29,20 @@ Result<RequestId> FakeBackend::submit(GenerationRequest request, std::shared_ptr
   return static_cast<RequestId>(id);
 }
 
+Result<std::unique_ptr<QueuePlaces>> FakeBackend::reserve(std::span<const GenerationRequest> requests) {
+  const std::lock_guard lock(mutex_);
+  if (refusal_ && submitted_.size() + requests.size() > refuse_after_) return *refusal_;
+  auto places = std::make_unique<QueuePlaces>([](uint64_t, uint64_t) {});
+  places->got(requests.size(), 0);
+  return places;
+}
+
+Result<RequestId> FakeBackend::submit_in(QueuePlaces& places, GenerationRequest request,
+                                         std::shared_ptr<OutputSink> sink) {
+  places.used(0);
+  return submit(std::move(request), std::move(sink));
+}
+
 void FakeBackend::cancel(RequestId id, FinishReason reason) {
   const std::lock_guard lock(mutex_);
   cancelled_.push_back(raw(id));

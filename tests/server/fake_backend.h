@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,6 +30,10 @@ class FakeBackend final : public Backend {
   ~FakeBackend() override;
 
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
+  // As the submissions of all of them together.
+  Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> requests) override;
+  Result<RequestId> submit_in(QueuePlaces& places, GenerationRequest request,
+                              std::shared_ptr<OutputSink> sink) override;
   void cancel(RequestId id, FinishReason reason) override;
   Nanos silent_for() const override { return silent_for_; }
   uint32_t max_model_len() const override { return max_model_len_; }

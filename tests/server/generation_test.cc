@@ -25,6 +25,19 @@ class ManualBackend final : public Backend {
     sinks.push_back(std::move(sink));
     return static_cast<RequestId>(sinks.size());
   }
+  Result<std::unique_ptr<QueuePlaces>> reserve(std::span<const GenerationRequest> all) override {
+    if (sinks.size() + all.size() > places) return error(ErrorCode::kExhausted, "the queue is full");
+    reserved += all.size();
+    auto kept = std::make_unique<QueuePlaces>([this](uint64_t left, uint64_t) { reserved -= left; });
+    kept->got(all.size(), 3 * all.size());
+    return kept;
+  }
+  Result<RequestId> submit_in(QueuePlaces& kept, GenerationRequest request,
+                              std::shared_ptr<OutputSink> sink) override {
+    kept.used(request.prompt.size());
+    --reserved;
+    return submit(std::move(request), std::move(sink));
+  }
   void cancel(RequestId id, FinishReason reason) override {
     cancelled.push_back(raw(id));
     reasons.push_back(reason);
@@ -34,7 +47,8 @@ class ManualBackend final : public Backend {
   const EngineMetrics& metrics() const override { return metrics_; }
   std::vector<std::pair<std::string, std::string>> cache_config() const override { return {}; }
 
-  size_t accept = 100;
+  size_t accept = 100, places = 100;
+  size_t reserved = 0;
   std::vector<GenerationRequest> requests;
   std::vector<std::shared_ptr<OutputSink>> sinks;
   std::vector<uint64_t> cancelled;
@@ -490,6 +504,24 @@ TEST_F(GenerationTest, TheBestOfACandidatesAreTheChoices) {
   }
   EXPECT_EQ(texts, (std::vector<std::string>{"c", "aaaa", "e", "f"}));
   EXPECT_EQ(answer["usage"]["completion_tokens"], 9) << "all that were generated";
+}
+
+TEST_F(GenerationTest, WithoutPlacesForAllChoicesNoStreamBegins) {
+  ApiRequest api = streaming();
+  api.choices = 3;
+  backend_.places = 2;
+  const auto generation = start(api, ApiKind::kCompletion, /*prompts=*/3);
+  EXPECT_FALSE(channel_.began);
+  EXPECT_EQ(channel_.responses.at(0).status, 503);
+  EXPECT_TRUE(backend_.requests.empty() && backend_.cancelled.empty());
+  backend_.places = 3;
+  channel_.responses.clear();
+  const auto another = start(api, ApiKind::kCompletion, /*prompts=*/3);
+  EXPECT_TRUE(channel_.began);
+  EXPECT_EQ(backend_.requests.size(), 1u);
+  EXPECT_EQ(backend_.reserved, 2u) << "for those that follow";
+  another->abort();
+  EXPECT_EQ(backend_.reserved, 0u);
 }
 
 TEST_F(GenerationTest, AChoiceThatIsRefusedLaterEndsTheAnswer) {

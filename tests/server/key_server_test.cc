@@ -158,6 +158,36 @@ TEST(KeyServer, OnlyAClaimThatTheKeyHasIsHeard) {
   EXPECT_THAT(server.ask(get("/metrics")).body, HasSubstr(R"(key="none",limit="claims"} 4)"));
 }
 
+TEST(KeyServer, APriorityOfZeroCanBeSaid) {
+  ApiKey key = named("k");
+  key.priority = 2;
+  key.may_set_priority = true;
+  ServerOptions options = options_of({key});
+  options.reads_priority = true;
+  RunningServer server(say("x"), options);
+  EXPECT_EQ(server.ask(ask_as("k", R"("priority":0)")).status, 200);
+  EXPECT_EQ(server.backend().submitted().back().priority, 0);
+  EXPECT_EQ(server.ask(ask_as("k")).status, 200);
+  EXPECT_EQ(server.backend().submitted().back().priority, 2);
+}
+
+TEST(KeyServer, ARequestIsInProgressFromItsHeadOn) {
+  ApiKey key = named("k");
+  key.concurrent_requests = 1;
+  RunningServer server(say("x"), options_of({key}));
+  const std::string whole = ask_as("k");
+  HttpClient first(server.port());
+  ASSERT_TRUE(first.send(whole.substr(0, whole.size() - 1)));
+  HttpAnswer second;
+  for (int i = 0; i < 500 && second.status != 429; ++i) second = server.ask(whole);
+  EXPECT_EQ(second.status, 429) << "before a body is prepared";
+  ASSERT_TRUE(first.send(whole.substr(whole.size() - 1)));
+  EXPECT_EQ(first.receive().value_or(HttpAnswer{}).status, 200) << "it counts itself once";
+  EXPECT_EQ(server.ask(whole).status, 200);
+  EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt":"a"})", bearer("k"))).status, 200);
+  EXPECT_EQ(server.ask(whole).status, 200);
+}
+
 TEST(KeyServer, EachKeyIsATenantWithAPrefixOfItsOwn) {
   ApiKey heavy = named("heavy");
   heavy.weight = 4;

@@ -9,6 +9,7 @@
 #include "server/keys/key_file.h"
 #include "server/keys/key_ring.h"
 #include "server/keys/key_usage.h"
+#include "server/server.h"
 
 namespace kvasir {
 namespace {
@@ -159,6 +160,31 @@ TEST(KeyRing, ATenantForEachKeyAndHalfTheQueueBesideOthers) {
   const Tenant tenant = KeyRing({key}).find("Bearer a", "")->tenant();
   EXPECT_EQ(tenant.weight, 3);
   EXPECT_EQ(tenant.queue_share, 0.1F);
+}
+
+TEST(KeyRing, AKeyThatHasANumberForANameKeepsIt) {
+  const auto keys = [](const std::vector<std::string>& all) {
+    ServerOptions options;
+    options.api_keys = all;
+    return all_keys(options);
+  };
+  KeyRing ring(keys({"a", "b", "c"}));
+  const Caller before = ring.find("Bearer b", "").value();
+  EXPECT_EQ(before.name(), "api-key-2");
+  ring.replace(keys({"new", "c", "b"}), 0);
+  const Caller after = ring.find("Bearer b", "").value();
+  EXPECT_EQ(after.name(), "api-key-2");
+  EXPECT_EQ(after.usage, before.usage);
+  EXPECT_EQ(name_of(ring.find("Bearer c", "")), "api-key-3");
+  EXPECT_EQ(name_of(ring.find("Bearer new", "")), "api-key-1") << "the first that is free";
+  // A name that an operator gives wins.
+  std::vector<ApiKey> next = keys({"b", "c"});
+  ApiKey named = plain_key("api-key-2", "other");
+  named.identity = "name:api-key-2";
+  next.push_back(named);
+  ring.replace(next, 0);
+  EXPECT_EQ(name_of(ring.find("Bearer other", "")), "api-key-2");
+  EXPECT_EQ(name_of(ring.find("Bearer b", "")), "api-key-1");
 }
 
 TEST(KeyRing, OtherKeysUnderTheSameNameGoOnWithWhatWasUsed) {

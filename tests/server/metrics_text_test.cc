@@ -46,6 +46,9 @@ constexpr std::pair<const char*, const char*> kPromised[] = {
     {"request_prompt_tokens", "histogram"},
     {"request_generation_tokens", "histogram"},
     {"iteration_tokens_total", "histogram"},
+    {"request_params_n", "histogram"},
+    {"request_params_max_tokens", "histogram"},
+    {"request_max_num_generation_tokens", "histogram"},
 };
 
 TEST(MetricsText, EveryPromisedNameWithItsType) {
@@ -64,12 +67,17 @@ TEST(MetricsText, NamesOfVllmWhereItHasThem) {
   const HttpCounters http;
   m.kv_blocks_total = 4;
   m.kv_blocks_used = 1;
+  m.peers.present = true;
   m.inter_token_latency.observe(0.02);
   const std::string text =
       metrics_text(&m, http, "m", {{"block_size", "64"}}, {}, nullptr, MetricsPrefix::kVllm);
   std::vector<std::pair<const char*, const char*>> of_vllm(std::begin(kPromised), std::end(kPromised));
-  of_vllm.insert(of_vllm.end(),
-                 {{"gpu_cache_usage_perc", "gauge"}, {"time_per_output_token_seconds", "histogram"}});
+  of_vllm.insert(of_vllm.end(), {{"gpu_cache_usage_perc", "gauge"},
+                                 {"gpu_prefix_cache_queries_total", "counter"},
+                                 {"gpu_prefix_cache_hits_total", "counter"},
+                                 {"external_prefix_cache_queries_total", "counter"},
+                                 {"external_prefix_cache_hits_total", "counter"},
+                                 {"time_per_output_token_seconds", "histogram"}});
   for (const auto& [name, type] : of_vllm) {
     EXPECT_TRUE(has_line(text, std::string("# TYPE vllm:") + name + " " + type)) << name;
     EXPECT_EQ(text.find(std::string("kvasir:") + name), std::string::npos) << name;

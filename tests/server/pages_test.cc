@@ -1,9 +1,12 @@
 // The pages for browsers: how they and their files are sent, and where.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <memory>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "server/running_server.h"
 #include "server/web_assets.h"
@@ -85,6 +88,23 @@ TEST(Pages, ACopyThatHoldsIsNotSentAgain) {
   EXPECT_FALSE(same.headers.contains("content-length"));
   EXPECT_EQ(asset(server, "common/style.css", "If-None-Match: \"x\"\r\n").status, 200);
   EXPECT_EQ(asset(server, "chat/main.js", fmt::format("If-None-Match: {}\r\n", tag)).status, 200);
+}
+
+TEST(Pages, AReaderOfAFileHoldsNoCopyOfIt) {
+  RunningServer server(say("x"));
+  constexpr size_t kReaders = 50;
+  const std::string path = "/assets/lib/highlight.js";
+  const size_t bytes = server.ask(get(path)).body.size();
+  ASSERT_GT(bytes, 500'000u);
+  std::vector<std::unique_ptr<HttpClient>> readers;
+  const auto held = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const size_t before = held();
+  for (size_t i = 0; i < kReaders; ++i) {
+    readers.push_back(std::make_unique<HttpClient>(server.port(), 4096));
+    ASSERT_TRUE(readers.back()->send(get(path)));
+    ASSERT_TRUE(readers.back()->receive_until("\r\n\r\n"));
+  }
+  EXPECT_LT(held(), before + kReaders * bytes / 4);
 }
 
 TEST(Pages, NeedNoKeyAndNoModel) {

@@ -195,6 +195,16 @@ TEST(ResponseStore, KeepsTheLatestUsedWithinItsBounds) {
   EXPECT_EQ(store.entries(), 2U);
   EXPECT_EQ(store.bytes(), one + response(10).bytes());
 
+  ResponseStore shared(6 * one, 100);
+  const auto add = [&](const std::string& owner, const std::string& id) {
+    shared.add(id, StoredResponse{owner, std::string(1000, 'x'), {}});
+  };
+  add("p", "p1");
+  for (int i = 0; i < 20; ++i) add("o", fmt::format("o{}", i));
+  EXPECT_TRUE(shared.find("p1", "p")) << "the other has more than half";
+  EXPECT_TRUE(shared.find("o19", "o"));
+  EXPECT_FALSE(shared.find("o14", "o"));
+
   ResponseStore few(1 << 20, 2);
   for (const char* id : {"a", "b", "c"}) few.add(id, response(1));
   EXPECT_EQ(few.entries(), 2U);

@@ -150,21 +150,93 @@ TEST(SlowClients, IdleConnectionsOfOneAddressMakeWayForItsOwn) {
   EXPECT_EQ(other.receive().value_or(HttpAnswer{}).status, 200) << "an older one of another address stays";
 }
 
+// Eight clients of two addresses take all the places of such a server.
+ServerOptions eight_places() {
+  ServerOptions options = test_options();
+  options.limits.max_connections = 8;
+  options.limits.stall_time = 50 * kNanosPerMilli;
+  return options;
+}
+
+std::vector<std::unique_ptr<HttpClient>> eight_clients(uint16_t port, const std::string& request) {
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port, 4096, i < 6 ? "127.0.0.10" : "127.0.0.11"));
+    EXPECT_TRUE(clients.back()->send(request));
+  }
+  return clients;
+}
+
+// Asks until it is let in.
+bool let_in(uint16_t port, const std::string& request) {
+  for (int i = 0; i < 500; ++i) {
+    HttpClient client(port, 0, kOther);
+    if (client.send(request) && client.receive().value_or(HttpAnswer{}).status == 200) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(SlowClients, ReadersWhoseAnswersRestMakeWay) {
+  ServerOptions options = eight_places();
+  options.model_names = {
+      std::string(4 << 20, 'm')};  // which the answer has twice: more than the kernel takes
+  RunningServer server(say("Hello"), options);
+  const auto readers = eight_clients(server.port(), get("/v1/models"));
+  for (const auto& reader : readers) ASSERT_TRUE(reader->receive_until("HTTP/1.1 200"));
+  EXPECT_TRUE(let_in(server.port(), get("/health")));
+}
+
+TEST(SlowClients, BodiesThatRestMakeWay) {
+  RunningServer server(say("Hello"), eight_places());
+  const auto silent = eight_clients(
+      server.port(),
+      fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n", kChatPath));
+  EXPECT_TRUE(let_in(server.port(), post(kChatPath, chat_body())));
+}
+
+TEST(SlowClients, RequestsThatAreWorkedOnDoNotMakeWay) {
+  RunningServer server(say("Hello"), eight_places());
+  server.backend().hold(true);
+  const auto busy = eight_clients(server.port(), post(kChatPath, chat_body()));
+  ASSERT_TRUE(server.backend().wait_for([](const FakeBackend& b) { return b.live() == 8; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(ask_from(kOther, server.port(), get("/health")).status, 503);
+  server.backend().hold(false);
+  for (const auto& client : busy) EXPECT_EQ(client->receive().value_or(HttpAnswer{}).status, 200);
+}
+
+TEST(SlowClients, AnswersThatAreNotTakenHaveSoMuchMemory) {
+  ServerOptions options = test_options();
+  options.model_names = {std::string(4 << 20, 'm')};
+  options.limits.max_answers_bytes = 10 << 20;
+  options.limits.stall_time = 3600 * kNanosPerSecond;
+  RunningServer server(say("Hello"), options);
+  HttpClient first(server.port(), 4096), second(server.port());
+  ASSERT_TRUE(first.send(get("/v1/models")) && first.receive_until("HTTP/1.1 200"));
+  ASSERT_TRUE(second.send(get("/v1/models")));
+  EXPECT_TRUE(second.receive()) << "the newer one stays";
+  EXPECT_FALSE(first.receive()) << "two have more than that";
+}
+
 TEST(WaitingConnections, TheOldestOfAllAndOfAClient) {
   int objects[3];  // never looked into
   const auto connection = [&](int i) { return reinterpret_cast<Connection*>(&objects[i]); };
   WaitingConnections list;
   EXPECT_EQ(list.oldest(), nullptr);
-  list.add(connection(0), "a");
-  list.add(connection(1), "b");
-  list.add(connection(2), "a");
-  list.add(connection(0), "a");  // it keeps its place
+  list.add(connection(0), "a", 1, 10);
+  list.add(connection(1), "b", 2, 20);
+  list.add(connection(2), "a", 3);
+  list.add(connection(0), "a", 4, 40);  // it keeps its place
+  EXPECT_EQ(list.since(connection(0)), 1);
+  EXPECT_EQ(list.bytes(), 30u);
   EXPECT_EQ(list.oldest(), connection(0));
   EXPECT_EQ(list.oldest_of("b"), connection(1));
   list.remove(connection(0));
   EXPECT_EQ(list.oldest(), connection(1));
   EXPECT_EQ(list.oldest_of("a"), connection(2));
-  list.add(connection(0), "a");
+  EXPECT_EQ(list.bytes(), 20u);
+  list.add(connection(0), "a", 5);
   list.remove(connection(1));
   EXPECT_EQ(list.oldest_of("b"), nullptr);
   EXPECT_EQ(list.oldest(), connection(2)) << "it comes again as the youngest";

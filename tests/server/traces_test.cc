@@ -5,6 +5,8 @@
 #include <netdb.h>
 
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -249,6 +251,29 @@ TEST(HttpUrl, OfAnEndpoint) {
                             "http://x:70000", "http://x:a", "http://user@x", "http://x/?a", "http://x y"}) {
     EXPECT_FALSE(parse_http_url(wrong).ok()) << wrong;
     EXPECT_FALSE(SpanExporter::start(quick(wrong)).ok()) << wrong;
+  }
+}
+
+// The first bytes of TLS are not encrypted: they have the name, if one is sent.
+TEST(HttpPoster, TellsTlsANameAndNoAddress) {
+  namespace asio = boost::asio;
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    asio::io_context io;
+    asio::ip::tcp::acceptor acceptor(io, {asio::ip::make_address("127.0.0.1"), 0});
+    const HttpUrl url =
+        parse_http_url(fmt::format("https://{}:{}", host, acceptor.local_endpoint().port())).value();
+    std::thread posting([&] {
+      const auto poster = HttpPoster::create(url, [] { return false; }).value();
+      EXPECT_FALSE(poster->post("{}", 10 * kNanosPerSecond).ok());
+    });
+    std::string hello(4096, ' ');
+    {
+      asio::ip::tcp::socket socket = acceptor.accept();
+      hello.resize(socket.read_some(asio::buffer(hello)));
+    }
+    posting.join();
+    EXPECT_TRUE(hello.starts_with("\x16\x03"));
+    EXPECT_EQ(hello.find(host) != std::string::npos, host == std::string("localhost"));
   }
 }
 

@@ -92,6 +92,7 @@ void handle_embeddings(Exchange& exchange) {
         [&server, service, request = std::get<PreparedEmbeddings>(std::move(prepared))](Exchange& x) mutable {
           // As one in progress, however many inputs it has: each is a step or two.
           const Caller& sender = x.request().caller;
+          x.key_lease() = {};
           if (const auto e = charge(server, sender, request.inputs, 1, 1))
             return x.respond(error_response(*e));
           const auto job = std::make_shared<EmbeddingJob>(*service, std::move(request), server.post, &x,

@@ -28,7 +28,9 @@ ApiError priority_not_read() {
 std::optional<ApiError> refuse_claims(const Caller& caller, const ApiRequest& request,
                                       const Slo& header_slo) {
   if (!caller.key) return std::nullopt;
-  if (request.priority != 0 && !caller.key->may_set_priority) return claim_refused(caller, "priority");
+  if (request.priority.value_or(0) != 0 && !caller.key->may_set_priority) {
+    return claim_refused(caller, "priority");
+  }
   if ((request.slo.any() || header_slo.any()) && !caller.key->may_set_slo)
     return claim_refused(caller, "slo");
   if (request.output_tokens_hint > 0 && !caller.key->may_hint_output) {
@@ -45,6 +47,7 @@ Exchange::Then constrain(const ServerContext& server, const std::shared_ptr<cons
   return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
     const Caller& of_exchange = x.request().caller;
     const auto choices = static_cast<uint32_t>(prepared.generations.size());
+    x.key_lease() = {};
     if (const auto e =
             charge(server, of_exchange, prepared.generations, prepared.api.candidates(), choices)) {
       return x.respond(error_response(*e));
@@ -72,10 +75,10 @@ std::variant<ApiRequest, ApiError> parse_request(
   auto& request = std::get<ApiRequest>(parsed);
   if (auto e = check_parsed(server, request, caller)) return *std::move(e);
   if (auto e = refuse_claims(caller, request, header_slo)) return *std::move(e);
-  if (request.priority != 0 && !server.options.reads_priority) return priority_not_read();
-  if (request.priority == 0 && caller.key && server.options.reads_priority) {
-    request.priority = caller.key->priority;
-  }
+  if (request.priority.value_or(0) != 0 && !server.options.reads_priority) return priority_not_read();
+  // Clients send a 0 for nothing. With the claim it is a choice.
+  const bool chosen = request.priority && caller.key && caller.key->may_set_priority;
+  if (caller.key && server.options.reads_priority && !chosen) request.priority = caller.key->priority;
   if (request.model.empty()) request.model = server.options.model_names.front();
   request.slo = server.options.slo.resolve(request.slo, header_slo);
   return parsed;

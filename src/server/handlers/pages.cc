@@ -60,7 +60,7 @@ void send(Exchange& exchange, std::string_view path) {
     response.status = 304;
   } else {
     if (packed) response.more_headers += "Content-Encoding: gzip\r\n";
-    response.body = packed ? asset->gzip : asset->bytes;
+    response.static_body = packed ? asset->gzip : asset->bytes;
   }
   exchange.respond(response);
 }

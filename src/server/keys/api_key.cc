@@ -19,6 +19,10 @@ std::string hex_of(const KeyDigest& digest) {
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
+std::string numbered_key_name(size_t number) {
+  return fmt::format("{}{}", kNumberedKey, number);
+}
+
 ApiKey plain_key(std::string name, std::string_view key) {
   ApiKey out;
   out.name = std::move(name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,5 +41,8 @@ struct ApiKey {
 // A key that is known by itself, as of --api-key: it has no bounds and may say anything. `name` is for
 // people.
 ApiKey plain_key(std::string name, std::string_view key);
+// The name of such a key that has none: "api-key-1" and so on.
+inline constexpr std::string_view kNumberedKey = "api-key-";
+std::string numbered_key_name(size_t number);
 
 }  // namespace kvasir

@@ -2,6 +2,8 @@
 
 #include <openssl/crypto.h>
 
+#include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +23,11 @@ bool is_bearer(std::string_view scheme) {
   return true;
 }
 
+// One whose name says only where it stands among the others.
+bool is_numbered(const ApiKey& key) {
+  return key.identity.starts_with("key:") && key.name.starts_with(kNumberedKey);
+}
+
 // The token; empty if there is none.
 std::string_view bearer_token(std::string_view authorization) {
   constexpr size_t kSchemeBytes = 7;
@@ -30,7 +37,32 @@ std::string_view bearer_token(std::string_view authorization) {
 
 }  // namespace
 
+void KeyRing::keep_names(std::vector<ApiKey>& keys) const {
+  std::unordered_map<std::string_view, std::string_view> before;  // by identity
+  for (const auto& [name, entry] : entries_) before.emplace(entry.key->identity, name);
+  std::set<std::string> taken;
+  std::vector<ApiKey*> fresh;
+  for (const ApiKey& key : keys) {
+    if (!is_numbered(key)) taken.insert(key.name);
+  }
+  for (ApiKey& key : keys) {
+    if (!is_numbered(key)) continue;
+    const auto found = before.find(key.identity);
+    if (found != before.end() && taken.emplace(found->second).second) {
+      key.name = found->second;
+    } else {
+      fresh.push_back(&key);
+    }
+  }
+  size_t number = 0;
+  for (ApiKey* const key : fresh) {
+    do key->name = numbered_key_name(++number);
+    while (!taken.insert(key->name).second);
+  }
+}
+
 void KeyRing::replace(std::vector<ApiKey> keys, Nanos now) {
+  keep_names(keys);
   std::map<std::string, Entry, std::less<>> next;
   for (ApiKey& key : keys) {
     const auto before = entries_.find(key.name);

@@ -24,7 +24,8 @@ class KeyRing {
   KeyRing(const KeyRing&) = delete;
   KeyRing& operator=(const KeyRing&) = delete;
 
-  // Other keys from now on. One of the same name goes on with what was used and counted.
+  // Other keys from now on. One of the same name goes on with what was used and counted. A key
+  // that has only a number for a name keeps it, wherever it now stands among the others.
   void replace(std::vector<ApiKey> keys, Nanos now);
 
   // The caller whose key is the bearer token in `authorization`, or else `x_api_key`: the values of these
@@ -39,6 +40,7 @@ class KeyRing {
     std::shared_ptr<const ApiKey> key;
     std::shared_ptr<KeyUsage> usage;
   };
+  void keep_names(std::vector<ApiKey>& keys) const;
   const Entry* holder_of(std::string_view shown) const;
 
   mutable std::mutex mutex_;                           // held while entries_ is changed, or read elsewhere

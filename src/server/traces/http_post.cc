@@ -202,7 +202,10 @@ struct HttpPoster::Impl {
     KV_RETURN_IF_ERROR(status);
     if (!tls) return exchange(socket, socket, json, deadline);
     asio::ssl::stream<tcp::socket&> stream(socket, *tls);
-    SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str());
+    // An address is no name of a server (RFC 6066, section 3).
+    error_code no_address;
+    asio::ip::make_address(url.host, no_address);
+    if (no_address) SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str());
     stream.set_verify_callback(asio::ssl::host_name_verification(url.host));
     KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
       stream.async_handshake(asio::ssl::stream_base::client, std::move(done));
