@@ -333,7 +333,10 @@ Status Joiner::read_order(const GgufTensor* order, GroupedMatrix& m) const {
   for (uint64_t k = 0; k < m.columns; ++k) {
     int32_t group = 0;
     std::memcpy(&group, order->data.data() + k * sizeof(group), sizeof(group));
-    if (group < 0 || static_cast<uint64_t>(group) >= m.groups) return wrong(name);
+    if (group < 0 || static_cast<uint64_t>(group) >= m.groups) {
+      return error(ErrorCode::kCorrupt, "{}: the tensor {} has group {} of {}; fetch the files again",
+                   of_->file->path, gguf_quoted(fmt::format("{}.{}", *stem_, name)), group, m.groups);
+    }
     follows = follows && static_cast<uint64_t>(group) == k / m.in_group;
   }
   if (!follows) m.order = order->data.data();
