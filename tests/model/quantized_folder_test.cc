@@ -22,6 +22,7 @@ namespace {
 using ops::WeightType;
 using test::FolderQuantizing;
 using test::QuantizedFolder;
+using test::TempFolder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

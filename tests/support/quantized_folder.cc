@@ -180,11 +180,11 @@ float fp8_value(int code) {
                                     : std::ldexp(1 + static_cast<float>(fraction) / 8, exponent - 7);
   return code >= 128 ? -value : value;
 }
-uint8_t nearest_fp8(float value) {
-  int best = 0;
-  for (int code = 1; code < 256; ++code) {
+uint8_t nearest_fp8(const std::vector<float>& values, float value) {
+  size_t best = 0;
+  for (size_t code = 1; code < values.size(); ++code) {
     if (code % 128 == 127) continue;  // NaN
-    if (std::fabs(fp8_value(code) - value) < std::fabs(fp8_value(best) - value)) best = code;
+    if (std::fabs(values[code] - value) < std::fabs(values[best] - value)) best = code;
   }
   return static_cast<uint8_t>(best);
 }
@@ -193,6 +193,8 @@ constexpr size_t kFp8Rows = 48, kFp8Columns = 32;  // of a block
 
 std::vector<FolderTensor> fp8(const std::string& stem, const FolderTensor& from, const FolderQuantizing& how,
                               std::vector<float>& values) {
+  std::vector<float> all;
+  for (int code = 0; code < 256; ++code) all.push_back(fp8_value(code));
   const size_t n = from.shape[0], k = from.shape[1];
   const size_t rows = how.form == "fp8_blocks" ? kFp8Rows : how.form == "fp8_rows" ? 1 : n;
   const size_t columns = how.form == "fp8_blocks" ? kFp8Columns : k;
@@ -205,9 +207,9 @@ std::vector<FolderTensor> fp8(const std::string& stem, const FolderTensor& from,
   for (size_t i = 0; i < n * k; ++i) {
     const float scale =
         rounded(how.type, 1e-3F * static_cast<float>(1 + (i / k / rows * across + i % k / columns) % 5));
-    const uint8_t code = nearest_fp8(value_at(from, i) / scale);
+    const uint8_t code = nearest_fp8(all, value_at(from, i) / scale);
     put(codes, i, code);
-    values.push_back(rounded("BF16", fp8_value(code) * scale));
+    values.push_back(rounded("BF16", all[code] * scale));
   }
   return {codes, scales};
 }

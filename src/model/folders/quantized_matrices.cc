@@ -228,7 +228,9 @@ Status Joiner::describe_awq_or_gptq() {
   m.zeros->column_words = zeros->shape[0];
   // Less 1 of each was stored, by subtraction from whole words.
   if (config_.kind == FolderQuantization::kGptq) m.zeros->added = config_.bits == 4 ? 0x11111111 : 0x01010101;
-  if (!awq) KV_RETURN_IF_ERROR(read_order(of_->find("g_idx"), m));
+  if (!awq) {
+    KV_RETURN_IF_ERROR(read_order(of_->find("g_idx"), m));
+  }
   return keep_integers(m, *codes);
 }
 
