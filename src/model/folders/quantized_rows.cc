@@ -40,11 +40,10 @@ constexpr std::array<float, 256> kFp8Values = [] {
 }  // namespace
 
 uint32_t PackedCodes::at(uint64_t row, uint64_t column) const {
-  const uint64_t many = in_word();
-  const uint64_t packed = packs_rows ? row : column;
-  const uint64_t place = packs_rows ? row / many * row_words + column * column_words
-                                    : row * row_words + column / many * column_words;
-  uint64_t in = packed % many;
+  const int halvings = bits == 4 ? 3 : 2;  // a word has 2^halvings codes
+  const uint64_t place = packs_rows ? (row >> halvings) * row_words + column * column_words
+                                    : row * row_words + (column >> halvings) * column_words;
+  uint64_t in = (packs_rows ? row : column) & ((uint64_t{1} << halvings) - 1);
   if (awq_order) in = kAwqPlace[in];
   const uint32_t word = load<uint32_t>(words + place * sizeof(uint32_t)) + added;
   return ((word >> (bits * in)) & ((uint32_t{1} << bits) - 1)) ^ flipped;

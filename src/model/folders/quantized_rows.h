@@ -22,7 +22,6 @@ struct PackedCodes {
   uint32_t added = 0;                // to each word, as integers are added: stored codes are less
   uint32_t flipped = 0;              // bits of each code: 128 makes signed bytes plus 128 of them
 
-  uint32_t in_word() const { return 32 / bits; }
   uint32_t at(uint64_t row, uint64_t column) const;
 };
 
