@@ -14,6 +14,7 @@
 
 #include "model/files/convert.h"
 #include "model/model_folder_cases.h"
+#include "support/random_parts.h"
 #include "support/temp_file.h"
 
 namespace kvasir {
@@ -37,122 +38,28 @@ uint64_t fnv1a(const void* data, size_t size) {
   return hash;
 }
 
-// What make_folder_goldens.py says of a case.
 struct Case {
-  std::string form;
-  int bits;
-  size_t group;
-  std::string type;
-  std::string more;
+  test::RandomMatrix matrix;  // as make_folder_goldens.py has it
   WeightType becomes;
 };
 const std::map<std::string, Case> kCases = {
-    {"awq_128", {"awq", 4, 128, "F16", "", WeightType::kZ4x128}},
-    {"awq_32", {"awq", 4, 32, "F16", "", WeightType::kZ4}},
-    {"awq_whole", {"awq", 4, 256, "F16", "", WeightType::kZ4x128}},
-    {"gptq_4_64", {"gptq", 4, 64, "F16", "", WeightType::kZ4}},
-    {"gptq_4_order", {"gptq", 4, 64, "F16", "order", WeightType::kF16}},
-    {"gptq_4_middle", {"gptq", 4, 128, "F16", "middle", WeightType::kQ4_0}},
-    {"gptq_8_128", {"gptq", 8, 128, "F16", "", WeightType::kF16}},
-    {"gptq_8_middle", {"gptq", 8, 32, "F16", "middle", WeightType::kQ8_0}},
-    {"gptq_v2_4_128", {"gptq_v2", 4, 128, "F16", "", WeightType::kZ4x128}},
-    {"gptq_v2_4_order", {"gptq_v2", 4, 32, "BF16", "order", WeightType::kBf16}},
-    {"packed_4_128", {"packed", 4, 128, "BF16", "middle", WeightType::kQ4_0}},
-    {"packed_4_32_zeros", {"packed", 4, 32, "F16", "", WeightType::kZ4}},
-    {"packed_8_whole", {"packed", 8, 256, "BF16", "middle", WeightType::kQ8_0}},
-    {"bytes_whole", {"bytes", 8, 256, "BF16", "middle", WeightType::kQ8_0}},
-    {"fp8_blocks", {"fp8_blocks", 8, 0, "F32", "", WeightType::kBf16}},
-    {"fp8_rows", {"fp8_rows", 8, 0, "BF16", "", WeightType::kBf16}},
-    {"fp8_one", {"fp8_one", 8, 0, "F32", "", WeightType::kBf16}},
-};
-
-std::vector<std::byte> random_bytes(const std::string& name, size_t count) {
-  uint64_t state = fnv1a(name.data(), name.size());
-  std::vector<std::byte> out(count);
-  for (std::byte& b : out) {
-    state = state * 6364136223846793005 + 1442695040888963407;
-    b = static_cast<std::byte>(state >> 56);
-  }
-  return out;
-}
-
-// The parts of one matrix, by the generator.
-class GoldenParts {
- public:
-  GoldenParts(const std::string& name, const Case& c) : name_(name), case_(c) {}
-
-  std::vector<FolderTensor> make() {
-    const uint64_t per = 32 / static_cast<uint64_t>(case_.bits);
-    if (case_.form.starts_with("fp8")) {
-      add("weight", "F8_E4M3", {kRows, kColumns});
-      for (std::byte& b : out_.back().data) {
-        if ((b & std::byte{127}) == std::byte{127}) b ^= std::byte{1};
-      }
-      const bool blocks = case_.form == "fp8_blocks", rows = case_.form == "fp8_rows";
-      add_scales("weight_scale", {blocks ? kRows / 32 : rows ? kRows : 1, blocks ? kColumns / 64 : 1});
-      return out_;
-    }
-    const uint64_t groups = kColumns / case_.group;
-    if (case_.form == "packed" || case_.form == "bytes") {
-      add_scales("weight_scale", {kRows, groups});
-      if (case_.form == "bytes") {
-        add("weight", "I8", {kRows, kColumns});
-        return out_;
-      }
-      add("weight_packed", "I32", {kRows, kColumns / per});
-      if (case_.more != "middle") add("weight_zero_point", "I32", {kRows / per, groups});
-      FolderTensor& shape =
-          out_.emplace_back(FolderTensor{stem() + "weight_shape", "I64", {2}, std::vector<std::byte>(16)});
-      const int64_t sizes[] = {kRows, kColumns};
-      std::memcpy(shape.data.data(), sizes, 16);
-      return out_;
-    }
-    if (case_.form == "awq") {
-      add("qweight", "I32", {kColumns, kRows / per});
-    } else {
-      add("qweight", "I32", {kColumns / per, kRows});
-    }
-    add("qzeros", "I32", {groups, kRows / per});
-    if (case_.more == "middle") {
-      const int middle = (1 << (case_.bits - 1)) - (case_.form == "gptq" ? 1 : 0);
-      for (std::byte& b : out_.back().data)
-        b = static_cast<std::byte>(case_.bits == 4 ? middle * 17 : middle);
-    }
-    add_scales("scales", {groups, kRows});
-    if (case_.more != "order") return out_;
-    FolderTensor& order = out_.emplace_back(
-        FolderTensor{stem() + "g_idx", "I32", {kColumns}, std::vector<std::byte>(4 * kColumns)});
-    for (size_t k = 0; k < kColumns; ++k) {
-      const auto group = static_cast<int32_t>(k * 5 % kColumns * groups / kColumns);
-      std::memcpy(order.data.data() + 4 * k, &group, 4);
-    }
-    return out_;
-  }
-
- private:
-  static std::string stem() { return "model.layers.0.self_attn.q_proj."; }
-  void add(const std::string& part, const std::string& type, std::vector<uint64_t> shape) {
-    const size_t bytes = type == "I32" || type == "F32" ? 4 : type == "F16" || type == "BF16" ? 2 : 1;
-    const size_t count = shape[0] * shape[1] * bytes;
-    out_.push_back({stem() + part, type, std::move(shape), random_bytes(name_ + "." + part, count)});
-  }
-  void add_scales(const std::string& part, std::vector<uint64_t> shape) {
-    add(part, case_.type, std::move(shape));
-    std::vector<std::byte>& data = out_.back().data;
-    const size_t bytes = case_.type == "F32" ? 4 : 2;
-    for (size_t last = bytes - 1; last < data.size(); last += bytes) {
-      if (case_.type == "F16") {
-        data[last] &= std::byte{0xBF};
-      } else {
-        data[last] =
-            (data[last] & std::byte{case_.type == "F32" ? uint8_t{0x80} : uint8_t{0x83}}) | std::byte{0x38};
-      }
-    }
-  }
-
-  const std::string& name_;
-  const Case& case_;
-  std::vector<FolderTensor> out_;
+    {"awq_128", {{"awq", 4, 128, "F16", ""}, WeightType::kZ4x128}},
+    {"awq_32", {{"awq", 4, 32, "F16", ""}, WeightType::kZ4}},
+    {"awq_whole", {{"awq", 4, 256, "F16", ""}, WeightType::kZ4x128}},
+    {"gptq_4_64", {{"gptq", 4, 64, "F16", ""}, WeightType::kZ4}},
+    {"gptq_4_order", {{"gptq", 4, 64, "F16", "order"}, WeightType::kF16}},
+    {"gptq_4_middle", {{"gptq", 4, 128, "F16", "middle"}, WeightType::kQ4_0}},
+    {"gptq_8_128", {{"gptq", 8, 128, "F16", ""}, WeightType::kF16}},
+    {"gptq_8_middle", {{"gptq", 8, 32, "F16", "middle"}, WeightType::kQ8_0}},
+    {"gptq_v2_4_128", {{"gptq_v2", 4, 128, "F16", ""}, WeightType::kZ4x128}},
+    {"gptq_v2_4_order", {{"gptq_v2", 4, 32, "BF16", "order"}, WeightType::kBf16}},
+    {"packed_4_128", {{"packed", 4, 128, "BF16", "middle"}, WeightType::kQ4_0}},
+    {"packed_4_32_zeros", {{"packed", 4, 32, "F16", ""}, WeightType::kZ4}},
+    {"packed_8_whole", {{"packed", 8, 256, "BF16", "middle"}, WeightType::kQ8_0}},
+    {"bytes_whole", {{"bytes", 8, 256, "BF16", "middle"}, WeightType::kQ8_0}},
+    {"fp8_blocks", {{"fp8_blocks", 8, 0, "F32", ""}, WeightType::kBf16}},
+    {"fp8_rows", {{"fp8_rows", 8, 0, "BF16", ""}, WeightType::kBf16}},
+    {"fp8_one", {{"fp8_one", 8, 0, "F32", ""}, WeightType::kBf16}},
 };
 
 std::vector<float> values_of(const WeightMatrix& m) {
@@ -183,20 +90,17 @@ TEST(QuantizedFolder, ValuesAreThoseOfOtherPrograms) {
     SCOPED_TRACE(name);
     ASSERT_TRUE(kCases.contains(name));
     const Case& c = kCases.at(name);
-    FolderQuantizing how;
-    how.form = c.form;
-    how.bits = c.bits;
-    how.group = static_cast<int64_t>(c.group);
-    std::string config = test::quantization_config_of(how);
-    if (c.form == "fp8_blocks") config = R"({"quant_method":"fp8","weight_block_size":[32,64]})";
-    TinyFolder folder = with(plain, R"("quantization_config":)" + config);
-    std::erase_if(folder.tensors,
-                  [](const auto& t) { return t.name == "model.layers.0.self_attn.q_proj.weight"; });
-    for (FolderTensor& part : GoldenParts(name, c).make()) folder.tensors.push_back(std::move(part));
+    TinyFolder folder = with(plain, R"("quantization_config":)" + test::quantization_config_of(c.matrix));
+    const std::string stem = "model.layers.0.self_attn.q_proj";
+    std::erase_if(folder.tensors, [&](const auto& t) { return t.name == stem + ".weight"; });
+    for (FolderTensor& part : test::random_parts(c.matrix, stem, name, kRows, kColumns)) {
+      folder.tensors.push_back(std::move(part));
+    }
     const Opened opened(folder);
     const WeightMatrix& q = (*opened).weights().layers[0].attn_q;
     EXPECT_EQ(q.type, c.becomes) << ops::weight_type_name(q.type);
-    EXPECT_EQ((*opened).warnings().size(), c.becomes == WeightType::kF16 || c.more == "order" ? 1U : 0U);
+    EXPECT_EQ((*opened).warnings().size(),
+              c.becomes == WeightType::kF16 || c.matrix.more == "order" ? 1U : 0U);
     std::vector<float> values = values_of(q);
     for (float& v : values) v += 0.0F;
     EXPECT_EQ(fnv1a(values.data(), values.size() * sizeof(float)), std::stoull(hash, nullptr, 16));
