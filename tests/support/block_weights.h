@@ -21,8 +21,8 @@ struct BlockWeight {
   int q = 0;
   float scale = 0;       // the block's, from f16
   int scale_factor = 1;  // of the 16 or 32 values around it
-  float min =
-      0;  // from f16, in units of scale where it is of a zero point; negative where the format subtracts it
+  // From f16, times the scale where it is a zero point; negative where the format subtracts it.
+  float min = 0;
   int min_factor = 1;
 
   float value() const;

@@ -39,12 +39,11 @@ class Uploader {
       for (int64_t i = 0; i < m.rows; ++i, ++at) {
         const auto from =
             static_cast<uint64_t>(source.order.empty() ? i : source.order[static_cast<size_t>(i)]);
-        const std::byte* stored = m.data + from * m.row_bytes();
         if (m.made != nullptr) {
           made.resize(m.row_bytes());
           m.made->read(m.first_made + static_cast<int64_t>(from), made.data());
-          stored = made.data();
         }
+        const std::byte* stored = m.made != nullptr ? made.data() : m.data + from * m.row_bytes();
         ops::dequantize_row(m.type, stored, k, row.data());
         for (int64_t c = 0; c < k; ++c) {
           image[static_cast<size_t>(ops::operand_offset(at, c, ops::tiles_for(static_cast<int>(k))))] =
