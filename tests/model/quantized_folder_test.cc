@@ -312,6 +312,13 @@ TEST(QuantizedFolder, RefusesDamage) {
   embedding.tensors.push_back({"model.embed_tokens.weight_scale", "F32", {1}, std::vector<std::byte>(4)});
   expect_refused(embedding, ErrorCode::kUnsupported,
                  "the embedding ('model.embed_tokens.weight') is quantised");
+  for (const char* form : {"bytes", "fp8_rows"}) {
+    TinyFolder zeros = quantized({.form = form, .bits = 8, .in_middle = true, .type = "BF16"}).folder;
+    zeros.tensors.push_back({q + "weight_zero_point", "I8", {128, 1}, std::vector<std::byte>(128)});
+    EXPECT_TRUE(Opened(zeros).model.ok()) << form;
+    zeros.tensors.back().data[9] = std::byte{1};
+    expect_refused(zeros, ErrorCode::kUnsupported, "q_proj.weight_zero_point' is not zero");
+  }
   // Without the field nothing says what the parts are.
   TinyFolder silent = quantized({.form = "awq"}).folder;
   silent.texts["config.json"] = folder_to_quantize().texts["config.json"];

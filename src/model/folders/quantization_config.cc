@@ -60,17 +60,23 @@ void read_gptq(ConfigFields& fields, QuantizationConfig& out) {
   if (format != "gptq" && format != "gptq_v2") unsupported(fields, field, "gptq or gptq_v2");
 }
 
-void read_fp8(ConfigFields& fields, QuantizationConfig& out) {
-  out.kind = FolderQuantization::kFp8;
-  if (fields.text("fmt").value_or("e4m3") != "e4m3") unsupported(fields, "fmt", "e4m3");
-  const auto block = fields.integers("weight_block_size");
+// Where it is a list: of old files a text, which shapes of tensors say again.
+void read_block(ConfigFields& fields, std::string_view field, QuantizationConfig& out) {
+  const json* value = fields.find(field);
+  if (value == nullptr || !value->is_array()) return;
+  const auto block = fields.integers(field);
   if (!block) return;
   if (block->size() != 2 || (*block)[0] < 1 || (*block)[1] < 1) {
-    unsupported(fields, "weight_block_size", "a pair of sizes");
-    return;
+    return unsupported(fields, field, "a pair of sizes");
   }
   out.block_rows = static_cast<uint64_t>((*block)[0]);
   out.block_columns = static_cast<uint64_t>((*block)[1]);
+}
+
+void read_fp8(ConfigFields& fields, QuantizationConfig& out) {
+  out.kind = FolderQuantization::kFp8;
+  if (fields.text("fmt").value_or("e4m3") != "e4m3") unsupported(fields, "fmt", "e4m3");
+  read_block(fields, "weight_block_size", out);
 }
 
 bool is_known_format(std::string_view format) {
@@ -92,14 +98,7 @@ void read_compressed_group(ConfigFields& fields, QuantizationConfig& out) {
   if (type != "int" && type != "float") unsupported(weights, "type", "int or float");
   const int64_t bits = weights.integer("num_bits", 0, 64).value_or(8);
   if (bits != 8 && (bits != 4 || type != "int")) unsupported(weights, "num_bits", "8, or 4 of integers,");
-  if (const auto block = weights.integers("block_structure")) {
-    if (block->size() != 2 || (*block)[0] < 1 || (*block)[1] < 1) {
-      unsupported(weights, "block_structure", "a pair of sizes");
-    } else {
-      out.block_rows = static_cast<uint64_t>((*block)[0]);
-      out.block_columns = static_cast<uint64_t>((*block)[1]);
-    }
-  }
+  read_block(weights, "block_structure", out);
   fields.fail(weights.status());
 }
 

@@ -92,6 +92,7 @@ class Joiner {
   Status describe_packed();
   Status describe_bytes(const GgufTensor& weight);
   Status describe_fp8(const GgufTensor& weight);
+  Status require_no_zero_points() const;
   Status read_order(const GgufTensor* order, GroupedMatrix& matrix) const;
   Status read_scales(std::string_view name, const GgufTensor& tensor, StoredScales& out) const;
   Status keep_integers(GroupedMatrix matrix, const GgufTensor& codes);
@@ -281,6 +282,19 @@ Status Joiner::describe_packed() {
   return keep_integers(m, *codes);
 }
 
+// Symmetric quantisers may write them, all zero.
+Status Joiner::require_no_zero_points() const {
+  const GgufTensor* zeros = of_->find("weight_zero_point");
+  if (zeros == nullptr) return {};
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  if (std::all_of(zeros->data.begin(), zeros->data.end(), is_zero)) return {};
+  return error(
+      ErrorCode::kUnsupported,
+      "{}: the tensor {} is not zero, which is not supported beside weights of 8 bits; use the model "
+      "in BF16",
+      of_->file->path, gguf_quoted(*stem_ + ".weight_zero_point"));
+}
+
 // Signed bytes: words of four.
 Status Joiner::describe_bytes(const GgufTensor& weight) {
   KV_ASSIGN_OR_RETURN(const GgufTensor* scales, require("weight_scale"));
@@ -294,11 +308,7 @@ Status Joiner::describe_bytes(const GgufTensor& weight) {
   if (!one && !has_shape(*scales, m.groups, m.rows)) return wrong("weight_scale");
   if (m.columns % m.groups != 0) return wrong("weight_scale");
   m.in_group = m.columns / m.groups;
-  if (of_->find("weight_zero_point") != nullptr) {
-    return error(ErrorCode::kUnsupported,
-                 "{}: the tensor {} is not supported beside weights of 8 bits; use the model in BF16",
-                 of_->file->path, gguf_quoted(*stem_ + ".weight_zero_point"));
-  }
+  KV_RETURN_IF_ERROR(require_no_zero_points());
   KV_RETURN_IF_ERROR(read_scales("weight_scale", *scales, m.scales));
   m.scales.row_step = one ? 0 : m.groups;
   m.scales.column_step = one ? 0 : 1;
@@ -410,6 +420,7 @@ Status Joiner::describe_fp8(const GgufTensor& weight) {
   KV_ASSIGN_OR_RETURN(const GgufTensor* scales, require(name));
   const uint64_t rows = weight.shape[1], columns = weight.shape[0];
   if (!has_shape(weight, columns, rows)) return wrong("weight");
+  KV_RETURN_IF_ERROR(require_no_zero_points());
   Fp8Matrix m;
   m.columns = columns;
   m.codes = weight.data.data();
