@@ -21,8 +21,8 @@ namespace {
 
 constexpr uint64_t kWidth = 256, kFfn = 384, kHeads = 4, kKvHeads = 2, kHead = 64, kVocabulary = 96,
                    kLayers = 2;
-constexpr size_t kTokens = 100;
-constexpr double kWorst = 1e-4;  // of the golden's root mean square
+constexpr size_t kPromptTokens = 100;
+constexpr double kLargestError = 1e-4;  // of the golden's root mean square
 
 const std::map<std::string, RandomMatrix> kModels = {
     {"awq", {"awq", 4, 128, "F16", "", true}},
@@ -94,7 +94,7 @@ TEST(FolderGolden, LogitsAreThoseOfTransformers) {
   const auto goldens = read_goldens();
   ASSERT_EQ(goldens.size(), kModels.size());
   std::vector<Token> tokens;
-  for (std::byte b : random_bytes("tokens", kTokens))
+  for (std::byte b : random_bytes("tokens", kPromptTokens))
     tokens.push_back(static_cast<Token>(std::to_integer<uint64_t>(b) % kVocabulary));
   for (const auto& [form, matrix] : kModels) {
     SCOPED_TRACE(form);
@@ -104,7 +104,7 @@ TEST(FolderGolden, LogitsAreThoseOfTransformers) {
     const auto& golden = goldens.at(form);
     double worst = 0, squares = 0;
     size_t compared = 0;
-    TeacherForcing model(**file, {ops::ActivationMode::kF32, ops::KvType::kF32}, kTokens, 1);
+    TeacherForcing model(**file, {ops::ActivationMode::kF32, ops::KvType::kF32}, kPromptTokens, 1);
     model.run(tokens, 37, [&](uint32_t position, std::span<const float> logits) {
       const auto row = golden.find(position);
       if (row == golden.end()) return;
@@ -118,7 +118,7 @@ TEST(FolderGolden, LogitsAreThoseOfTransformers) {
     ASSERT_EQ(compared, golden.size() * kVocabulary / 3);
     worst /= std::sqrt(squares / static_cast<double>(compared));
     std::cout << fmt::format("{}: {:.2g} of the logits' root mean square\n", form, worst);
-    EXPECT_LT(worst, kWorst);
+    EXPECT_LT(worst, kLargestError);
   }
 }
 

@@ -38,11 +38,11 @@ uint64_t fnv1a(const void* data, size_t size) {
   return hash;
 }
 
-struct Case {
+struct GoldenCase {
   test::RandomMatrix matrix;  // as make_folder_goldens.py has it
   WeightType becomes;
 };
-const std::map<std::string, Case> kCases = {
+const std::map<std::string, GoldenCase> kCases = {
     {"awq_128", {{"awq", 4, 128, "F16", ""}, WeightType::kZ4x128}},
     {"awq_32", {{"awq", 4, 32, "F16", ""}, WeightType::kZ4}},
     {"awq_whole", {{"awq", 4, 256, "F16", ""}, WeightType::kZ4x128}},
@@ -89,7 +89,7 @@ TEST(QuantizedFolder, ValuesAreThoseOfOtherPrograms) {
     words >> name >> hash;
     SCOPED_TRACE(name);
     ASSERT_TRUE(kCases.contains(name));
-    const Case& c = kCases.at(name);
+    const GoldenCase& c = kCases.at(name);
     TinyFolder folder = with(plain, R"("quantization_config":)" + test::quantization_config_of(c.matrix));
     const std::string stem = "model.layers.0.self_attn.q_proj";
     std::erase_if(folder.tensors, [&](const auto& t) { return t.name == stem + ".weight"; });

@@ -18,7 +18,7 @@ namespace {
 
 using ops::WeightType;
 
-constexpr uint64_t kBlock = 32;  // values with one scale in every quantised type
+constexpr uint64_t kLeastGroup = 32;  // values with one scale in every quantised type
 constexpr GgufTensorType kZ4 = {"Z4", kNoGgufType, 32, 20}, kZ4x128 = {"Z4_128", kNoGgufType, 128, 68};
 
 constexpr std::string_view kIntegerParts[] = {"qweight", "qzeros", "scales", "g_idx"};
@@ -179,7 +179,7 @@ Status Joiner::unsupported_sizes(uint64_t rows, uint64_t columns) const {
       ErrorCode::kUnsupported,
       "{}: the matrix {} has {} outputs of {} inputs, which are not whole words or blocks of {}; use "
       "the model in BF16",
-      of_->file->path, gguf_quoted(*stem_), rows, columns, kBlock);
+      of_->file->path, gguf_quoted(*stem_), rows, columns, kLeastGroup);
 }
 
 Status Joiner::describe() {
@@ -358,13 +358,13 @@ Status Joiner::read_order(const GgufTensor* order, GroupedMatrix& m) const {
 // Whether scales are numbers of F16 as they are; zero points of one matrix that are not in the middle keep
 // all others from Q4_0, so that a model has one type.
 Status Joiner::keep_integers(GroupedMatrix m, const GgufTensor& codes) {
-  if (m.columns % kBlock != 0) return unsupported_sizes(m.rows, m.columns);
-  if (m.in_group % kBlock != 0) {
+  if (m.columns % kLeastGroup != 0) return unsupported_sizes(m.rows, m.columns);
+  if (m.in_group % kLeastGroup != 0) {
     return error(
         ErrorCode::kUnsupported,
         "{}: the matrix {} has groups of {} inputs, where a multiple of {} is needed; use the model in "
         "BF16",
-        of_->file->path, gguf_quoted(*stem_), m.in_group, kBlock);
+        of_->file->path, gguf_quoted(*stem_), m.in_group, kLeastGroup);
   }
   bool has_blocks = m.order == nullptr, in_middle = true;
   for (uint64_t row = 0; row < m.rows; ++row) {
