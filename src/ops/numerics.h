@@ -29,7 +29,8 @@ constexpr int64_t kPanel = 32;
 // How a weight tensor is stored, quantised ones in GGUF's blocks: weight_traits.h says what each is. In
 // blocks of 32, w = d (q - offset) or d q + m with d and m in f16; in blocks of 256 (K and IQ4_XS), d and m
 // are multiplied by small integers of each group of 32 (kQ2K, kQ3K, kQ6K: d by one for each 16). kIq4Nl,
-// kIq4Xs, kMxfp4: q is a value of a table. kMxfp4: d is a power of two.
+// kIq4Xs, kMxfp4: q is a value of a table. kMxfp4: d is a power of two. kZ4, kZ4x128: w = d q + d m with -m
+// the zero point of the group; folders of AWQ and GPTQ become these, GGUF files have none.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -47,6 +48,8 @@ enum class WeightType : uint8_t {
   kIq4Nl,
   kIq4Xs,
   kMxfp4,
+  kZ4,
+  kZ4x128,
 };
 // What a matrix product consumes: f32 rows, rows rounded to bf16, or int8 rows with one f16 scale per group
 // of 32.
@@ -86,7 +89,7 @@ float bf16_to_f32(uint16_t bits);
 // Rounds to nearest even; NaN stays NaN (quiet). Independent of the mode.
 uint16_t f32_to_bf16(float value);
 
-// Values in one of GGUF's blocks of such a type: 1, 32 or 256.
+// Values in one of GGUF's blocks of such a type: 1, 32, 128 or 256.
 int64_t block_values(WeightType type);
 // Bytes of one row of k elements in GGUF's layout. REQUIRES: k is whole blocks.
 size_t row_bytes(WeightType type, int64_t k);

@@ -64,13 +64,19 @@ void read_small_block(WeightType type, const uint8_t* block, WeightGroup& out) {
     for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(block[i] + 128);
     return;
   }
-  if (type == WeightType::kQ4_1 || type == WeightType::kQ5_1) {
+  if (kWeightTraits[static_cast<size_t>(type)].has_min) {
     out.min = load_u16(block);
     block += 2;
   }
   const bool fifth = type == WeightType::kQ5_0 || type == WeightType::kQ5_1;
   read_halves(block + (fifth ? 4 : 0), out.codes);
   if (fifth) add_fifth_bits(block, out.codes);
+}
+
+void read_z4_128(const uint8_t* b, int64_t j, WeightGroup& out) {
+  out.d = load_u16(b);
+  out.min = load_u16(b + 2);
+  read_halves(b + 4 + 16 * j, out.codes);
 }
 
 void read_q2_k(const uint8_t* b, int64_t j, WeightGroup& out) {
@@ -135,6 +141,9 @@ WeightGroup read_group(WeightType type, const uint8_t* block, int64_t index) {
     case WeightType::kMxfp4:
       read_mxfp4(block, out);
       return out;
+    case WeightType::kZ4x128:
+      read_z4_128(block, index, out);
+      return out;
     default:
       KV_CHECK(is_quantized(type) && index == 0, "type={} index={}", weight_type_name(type), index);
       read_small_block(type, block, out);
@@ -146,7 +155,8 @@ void dequantize_group(WeightType type, const WeightGroup& group, float* out) {
   const WeightTraits& t = kWeightTraits[static_cast<size_t>(type)];
   const float d = t.bf16_scale ? bf16_to_f32(group.d) : f16_to_f32(group.d);
   const bool subtracted = t.scale_bytes > 0;
-  const float min = subtracted ? -f16_to_f32(group.min) : f16_to_f32(group.min);
+  const float stored = f16_to_f32(group.min);
+  const float min = t.scaled_min ? d * stored : subtracted ? -stored : stored;
   for (int i = 0; i < 32; ++i) {
     const uint8_t byte = group.scale_bytes[t.scales == 2 ? i / 16 : 0];
     float scale = d, minimum = min;

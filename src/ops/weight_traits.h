@@ -16,17 +16,19 @@ constexpr uint8_t kMxfp4Lookup[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14
 
 // A quantised weight of a group of 32 is code - offset (lookup: a table's value) times a scale, plus a
 // minimum where the type has one. The scale is d, or d times a small integer where the block has several.
+// Blocks of 128 have one scale and one minimum for all their groups.
 struct WeightTraits {
   WeightType type;
-  const char* name;  // as GGUF writes it
+  const char* name;  // as GGUF writes it; of kZ4 and kZ4x128 ours
   int32_t block_values = 1;
-  int32_t block_bytes = 0;  // of GGUF's block
+  int32_t block_bytes = 0;  // of GGUF's block; kZ4, kZ4x128: d, m, and 16 bytes for each 32 as in Q4_1
   int32_t low_bits = 0;     // of a packed code: 2, 4 or 8, and as many more as high_bits says
   int32_t high_bits = 0;
   int32_t offset = 0;               // the unsigned value that products multiply with is larger by this
   const uint8_t* lookup = nullptr;  // [16]: the code is an index into it; null: it is the value
   bool bf16_scale = false;          // d is bf16, not f16: GGUF's block has its exponent
   bool has_min = false;             // f16, in K types subtracted
+  bool scaled_min = false;          // the minimum is d times that
   int32_t scales = 1;               // scales in a group of 32: 2 means one for each 16
   int32_t scale_bytes = 0;          // for each column in a group, beside d and the minimum
   // Lines of 64 bytes in a panel, for 32 columns: low and all bits of a group's codes; all of a block.
@@ -144,6 +146,21 @@ constexpr WeightTraits kWeightTraits[] = {
                               .offset = 16,
                               .lookup = kMxfp4Lookup,
                               .bf16_scale = true}),
+    // A group's zero point, negated, has the place of the minimum: d (q - z) without any rounding.
+    WeightTraits::with_lines({.type = WeightType::kZ4,
+                              .name = "Z4",
+                              .block_values = 32,
+                              .block_bytes = 20,
+                              .low_bits = 4,
+                              .has_min = true,
+                              .scaled_min = true}),
+    WeightTraits::with_lines({.type = WeightType::kZ4x128,
+                              .name = "Z4_128",
+                              .block_values = 128,
+                              .block_bytes = 68,
+                              .low_bits = 4,
+                              .has_min = true,
+                              .scaled_min = true}),
 };
 template <WeightType kType>
 constexpr WeightTraits kTraitsOf = kWeightTraits[static_cast<size_t>(kType)];

@@ -8,6 +8,9 @@
 #include <tuple>
 
 #include "apps/simulate/catalog/catalog_files.h"
+#include "model/files/model_file.h"
+#include "support/quantized_folder.h"
+#include "support/temp_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir::test {
@@ -172,6 +175,22 @@ TEST(CatalogTest, AGgufFileIsAModelWithTheWeightsThatItHas) {
   EXPECT_EQ(found->heads, 4u);
   EXPECT_EQ(found->kv_heads, 2u);
   EXPECT_NEAR(static_cast<double>(found->weight_bytes()), static_cast<double>(bytes.size()), 2);
+}
+
+TEST(CatalogTest, AQuantisedFolderHasTheWeightsThatItTakes) {
+  for (const char* form : {"awq", "fp8_rows"}) {
+    const TempFolder place;
+    quantize_folder(make_tiny_folder(tiny_gqa(), ops::WeightType::kBf16, 1), {.form = form})
+        .folder.write(place.path());
+    const Result<ModelShape> found = find_model(place.path());
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    const auto file = ModelFile::open(place.path());
+    ASSERT_TRUE(file.ok());
+    uint64_t bytes = 0;
+    for (const GgufTensor& tensor : (*file)->gguf().tensors()) bytes += tensor.bytes();
+    EXPECT_NEAR(static_cast<double>(found->weight_bytes()), static_cast<double>(bytes), 2) << form;
+    if (std::string(form) == "fp8_rows") EXPECT_GT(bytes, (*file)->file_bytes());  // it becomes BF16
+  }
 }
 
 TEST(CatalogTest, AGgufFileWithExpertsInSomeLayersIsRefused) {

@@ -106,14 +106,27 @@ ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>&
   return out;
 }
 
+namespace {
+
+// Of a folder in another form a row is made into `made`.
+const std::byte* stored_row(const WeightMatrix& w, int64_t row, std::vector<std::byte>& made) {
+  if (w.made == nullptr) return w.data + static_cast<uint64_t>(row) * w.row_bytes();
+  made.resize(w.row_bytes());
+  w.made->read(w.first_made + row, made.data());
+  return made.data();
+}
+
+}  // namespace
+
 const std::vector<float>& ReferenceDecoder::columns_of(const WeightMatrix& w) const {
-  std::vector<float>& columns = columns_[w.data];
+  std::vector<float>& columns = columns_[{w.data, w.first_made}];
   if (!columns.empty()) return columns;
   const auto n = static_cast<size_t>(w.rows), k = static_cast<size_t>(w.columns);
   columns.resize(n * k);
   std::vector<float> row(k);
+  std::vector<std::byte> made;
   for (size_t i = 0; i < n; ++i) {
-    ops::dequantize_row(w.type, w.data + i * w.row_bytes(), w.columns, row.data());
+    ops::dequantize_row(w.type, stored_row(w, static_cast<int64_t>(i), made), w.columns, row.data());
     for (size_t c = 0; c < k; ++c) columns[c * n + i] = row[c];
   }
   return columns;
@@ -151,10 +164,11 @@ std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::
 }
 
 const ReferenceDecoder::Int8Matrix& ReferenceDecoder::int8_of(const WeightMatrix& w) const {
-  Int8Matrix& out = int8_[w.data];
+  Int8Matrix& out = int8_[{w.data, w.first_made}];
   if (!out.q.empty()) return out;
+  std::vector<std::byte> made;
   for (int64_t row = 0; row < w.rows; ++row) {
-    const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes();
+    const auto* data = reinterpret_cast<const uint8_t*>(stored_row(w, row, made));
     for (int64_t i = 0; i < w.columns; ++i) {
       const BlockWeight weight = block_weight(w.type, data, i);
       out.q.push_back(static_cast<int8_t>(weight.q));

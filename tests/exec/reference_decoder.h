@@ -80,8 +80,9 @@ class ReferenceDecoder {
   const ModelFile& file_;
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
-  mutable std::map<const std::byte*, std::vector<float>> columns_;  // by where the weights lie
-  mutable std::map<const std::byte*, Int8Matrix> int8_;
+  using Place = std::pair<const std::byte*, int64_t>;  // of weights
+  mutable std::map<Place, std::vector<float>> columns_;
+  mutable std::map<Place, Int8Matrix> int8_;
   uint32_t position_ = 0;
   std::vector<float> hidden_;
   std::vector<std::vector<float>> qkv_bias_;  // [layer][q, k, v]; empty: none

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sched/beliefs/length_predictors.h"
+#include "support/quantized_folder.h"
 #include "support/tiny_folder.h"
 #include "support/tiny_llama.h"
 
@@ -70,16 +71,21 @@ void write_split_models(const std::filesystem::path& folder) {
   write(folder / "two", parts);
 }
 
-// The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors. `more` fields go
-// into the configuration.
+// The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors.
+void write_folder(const std::filesystem::path& root, const std::string& name,
+                  const kvasir::test::TinyFolder& folder) {
+  const std::vector<std::byte> weights = kvasir::test::safetensors_of(folder.tensors);
+  write(root / "model_folder" / name, folder.texts.at("config.json") + '\0' + std::string(text_of(weights)));
+  write(root / "safetensors" / name, text_of(weights));
+}
+
+// `more` fields go into the configuration.
 void write_model_folder(const std::filesystem::path& root, const std::string& name,
                         const kvasir::test::TinyLlamaShape& shape, const std::string& more) {
-  const auto folder = kvasir::test::make_tiny_folder(shape, kvasir::ops::WeightType::kBf16, 1);
-  std::string config = folder.texts.at("config.json");
+  auto folder = kvasir::test::make_tiny_folder(shape, kvasir::ops::WeightType::kBf16, 1);
+  std::string& config = folder.texts.at("config.json");
   config.replace(config.size() - 1, 1, "," + more + "}");
-  const std::vector<std::byte> weights = kvasir::test::safetensors_of(folder.tensors);
-  write(root / "model_folder" / name, config + '\0' + std::string(text_of(weights)));
-  write(root / "safetensors" / name, text_of(weights));
+  write_folder(root, name, folder);
 }
 
 void write_folders(const std::filesystem::path& root) {
@@ -102,6 +108,16 @@ void write_folders(const std::filesystem::path& root) {
   kvasir::test::TinyLlamaShape mxfp4 = smallest("gpt-oss", 32);
   mxfp4.other_types = {{"_exps", kvasir::ops::WeightType::kMxfp4}};
   write_model_folder(root, "mxfp4", mxfp4, R"("attention_bias":true)");
+  for (const char* form : {"awq", "gptq", "packed", "bytes", "fp8_blocks", "fp8_rows"}) {
+    kvasir::test::FolderQuantizing how;
+    how.form = form;
+    how.in_middle = how.form == "bytes";
+    how.bits = how.form == "bytes" ? 8 : 4;
+    how.type = how.form == "fp8_blocks" ? "F32" : "F16";
+    const auto folder =
+        kvasir::test::make_tiny_folder(smallest("llama", 32), kvasir::ops::WeightType::kBf16, 1);
+    write_folder(root, form, kvasir::test::quantize_folder(folder, how).folder);
+  }
   write(root / "safetensors" / "small",
         text_of(kvasir::test::safetensors_of(
             R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",

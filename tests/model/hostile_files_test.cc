@@ -20,6 +20,7 @@
 #include "model/folders/safetensors.h"
 #include "model/tokenizers/tokenizer.h"
 #include "model/tokenizers/tokenizer_json.h"
+#include "support/quantized_folder.h"
 #include "support/temp_file.h"
 #include "support/tiny_folder.h"
 
@@ -281,6 +282,29 @@ TEST(HostileFiles, FieldsOfConfigurationsMayLie) {
     }
   }
   EXPECT_GT(refused, 500);
+}
+
+TEST(HostileFiles, FieldsOfQuantisationMayLie) {
+  int refused = 0;
+  for (const char* form : {"awq", "gptq", "packed", "fp8_blocks"}) {
+    const test::FolderQuantizing how = {.form = form, .type = form[0] == 'f' ? "F32" : "F16"};
+    const TinyFolder folder =
+        quantize_folder(test::make_tiny_folder(smallest("llama"), ops::WeightType::kBf16, 1), how).folder;
+    const json config = json::parse(folder.texts.at("config.json"));
+    for (const auto& [field, value] : config.at("quantization_config").items()) {
+      for (const std::string lie : kLies) {
+        SCOPED_TRACE(std::string(form) + ": " + field + " is " + lie);
+        TinyFolder other = folder;
+        json changed = config;
+        changed["quantization_config"][field] = "HERE";
+        other.texts["config.json"] = changed.dump();
+        other.edit("config.json", "\"HERE\"", lie);
+        other.texts.erase("tokenizer.json");
+        refused += expect_bounded_folder(other).ok() ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(refused, 150);
 }
 
 TEST(HostileFiles, TextsOfFoldersMayBeBombs) {

@@ -17,6 +17,7 @@
 
 #include "model/files/inspect.h"
 #include "ops/weight_traits.h"
+#include "support/block_weights.h"
 #include "support/temp_file.h"
 #include "support/tiny_llama.h"
 
@@ -250,8 +251,25 @@ TEST(ModelFile, NamesATypeThatNoKernelReads) {
       "'blk.1.ffn_gate.weight' is of type Q8_1, which is not supported; quantise the model as Q4_K_M");
 }
 
+// Types of two and three bits by tables.
+TEST(ModelFile, RefusesIq2AndIq3ByName) {
+  for (const auto& [id, bytes, name] : {std::tuple{16, 66, "IQ2_XXS"},
+                                        {17, 74, "IQ2_XS"},
+                                        {18, 98, "IQ3_XXS"},
+                                        {21, 110, "IQ3_S"},
+                                        {22, 82, "IQ2_S"}}) {
+    GgufBuilder b = test::tiny_llama_builder(test::tiny_256(), WeightType::kQ4K, 5);
+    auto& tensor = b.tensor("blk.1.ffn_gate.weight");
+    tensor.type = static_cast<uint32_t>(id);
+    tensor.data.resize(static_cast<size_t>(288 * bytes));
+    expect_file_refused(b, ErrorCode::kUnsupported,
+                        fmt::format("'blk.1.ffn_gate.weight' is of type {}, which is not supported", name));
+  }
+}
+
 TEST(ModelFile, BlocksAreThoseOfTheContainer) {
   for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    if (test::is_of_folders(t.type)) continue;
     const GgufTensorType* type = gguf_tensor_type(test::gguf_type_id(t.type));
     ASSERT_NE(type, nullptr) << t.name;
     EXPECT_EQ(type->name, t.name);

@@ -10,7 +10,7 @@ namespace {
 
 TEST(ModelFolder, NamesAFieldThatItDoesNotCompute) {
   const std::vector<std::array<std::string, 3>> cases = {
-      {"llama", R"("quantization_config":{"quant_method":"awq"})", "'quantization_config' is {"},
+      {"llama", R"("quantization_config":{"quant_method":"hqq"})", "'quant_method' is \"hqq\""},
       {"llama", R"("mlp_bias":true)", "'mlp_bias' is true"},
       {"llama", R"("is_causal":false)", "'is_causal' is false"},
       {"llama", R"("architectures":["LlamaForSequenceClassification"])", "not a model that generates text"},

@@ -55,7 +55,7 @@ constexpr int64_t kRowCounts[] = {1, 2, 3, 7, 8, 9, 33, 64, 131};
 TEST_P(GemmShapes, Int8MatchesTheFormulaAtEveryBatchSize) {
   const int64_t n = std::get<0>(GetParam());
   const int64_t k = std::get<1>(GetParam());
-  for (WeightType type : quantized_types(k % 256 == 0 ? 256 : 32)) {
+  for (WeightType type : quantized_types(k % 256 == 0 ? 256 : k % 128 == 0 ? 128 : 32)) {
     SCOPED_TRACE(weight_type_name(type));
     Random random(static_cast<uint64_t>(n * 10007 + k));
     set_flush_to_zero();
@@ -81,7 +81,7 @@ TEST_P(GemmShapes, Int8MatchesTheFormulaAtEveryBatchSize) {
 TEST_P(GemmShapes, F32MatchesTheFormulaAtEveryBatchSize) {
   const int64_t n = std::get<0>(GetParam());
   const int64_t k = std::get<1>(GetParam());
-  std::vector<WeightType> types = quantized_types(k % 256 == 0 ? 256 : 32);
+  std::vector<WeightType> types = quantized_types(k % 256 == 0 ? 256 : k % 128 == 0 ? 128 : 32);
   types.insert(types.end(), {WeightType::kF32, WeightType::kF16, WeightType::kBf16});
   for (WeightType type : types) {
     SCOPED_TRACE(weight_type_name(type));
@@ -106,7 +106,7 @@ TEST_P(GemmShapes, F32MatchesTheFormulaAtEveryBatchSize) {
 
 INSTANTIATE_TEST_SUITE_P(Ragged, GemmShapes,
                          testing::Combine(testing::Values<int64_t>(1, 31, 32, 33, 64, 200),
-                                          testing::Values<int64_t>(32, 96, 256, 576, 1536)));
+                                          testing::Values<int64_t>(32, 96, 256, 384, 576, 1536)));
 
 TEST(Gemm, FloatWeightsTakeAnyLengthOfK) {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16}) {

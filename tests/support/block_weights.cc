@@ -42,6 +42,10 @@ BlockWeight small(WeightType type, const uint8_t* b, int64_t i) {
       w.min = half_at(b + 2);
       w.q = nibble(b + 4, i);
       break;
+    case WeightType::kZ4:
+      w.min = w.scale * half_at(b + 2);
+      w.q = nibble(b + 4, i);
+      break;
     case WeightType::kQ5_0:
       w.q = nibble(b + 6, i) + 16 * bit(b + 2, i) - 16;
       break;
@@ -122,6 +126,15 @@ BlockWeight iq4_xs(const uint8_t* b, int64_t i) {
   return w;
 }
 
+// One scale and zero point for all four groups.
+BlockWeight z4_128(const uint8_t* b, int64_t i) {
+  BlockWeight w;
+  w.scale = half_at(b);
+  w.min = w.scale * half_at(b + 2);
+  w.q = nibble(b + 4 + 16 * (i / 32), i % 32);
+  return w;
+}
+
 }  // namespace
 
 float BlockWeight::value() const {
@@ -148,10 +161,16 @@ BlockWeight block_weight(WeightType type, const uint8_t* row, int64_t i) {
       return q6_k(b, i);
     case WeightType::kIq4Xs:
       return iq4_xs(b, i);
+    case WeightType::kZ4x128:
+      return z4_128(b, i);
     default:
       KV_CHECK(values == 32, "{}", ops::weight_type_name(type));
       return small(type, b, i);
   }
+}
+
+bool is_of_folders(WeightType type) {
+  return type == WeightType::kZ4 || type == WeightType::kZ4x128;
 }
 
 bool has_minimum(WeightType type) {
@@ -167,6 +186,8 @@ HalfPlaces half_places(WeightType type) {
     case WeightType::kQ5_1:
     case WeightType::kQ4K:
     case WeightType::kQ5K:
+    case WeightType::kZ4:
+    case WeightType::kZ4x128:
       return {0, 2};
     case WeightType::kQ2K:
       return {80, 82};
@@ -194,7 +215,8 @@ std::vector<uint8_t> random_blocks(Random& random, WeightType type, int64_t bloc
   }
   for (int64_t i = 0; i < blocks; ++i) {
     const double scale = factors ? (random.unit() - 0.5) * 1e-3 : random.unit() * 0.02;
-    const double min = random.unit() * (factors ? 2e-3 : -0.1);
+    const double min = is_of_folders(type) ? -static_cast<double>(random.below(17))
+                                           : random.unit() * (factors ? 2e-3 : -0.1);
     const uint16_t d = ops::f32_to_f16(static_cast<float>(scale));
     const uint16_t m = ops::f32_to_f16(static_cast<float>(min));
     std::memcpy(out.data() + i * size + places.scale, &d, 2);

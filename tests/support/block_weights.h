@@ -21,13 +21,17 @@ struct BlockWeight {
   int q = 0;
   float scale = 0;       // the block's, from f16
   int scale_factor = 1;  // of the 16 or 32 values around it
-  float min = 0;         // from f16; negative where the format subtracts it
+  // From f16, times the scale where it is a zero point; negative where the format subtracts it.
+  float min = 0;
   int min_factor = 1;
 
   float value() const;
 };
 // Element i of a row. REQUIRES: is_quantized(type)
 BlockWeight block_weight(ops::WeightType type, const uint8_t* row, int64_t i);
+
+// GGUF files do not have it.
+bool is_of_folders(ops::WeightType type);
 
 // What the format has: a minimum; a scale for each 16 values in place of 32.
 bool has_minimum(ops::WeightType type);

@@ -8,6 +8,7 @@
 
 #include "apps/simulate/catalog/catalog_files.h"
 #include "base/file.h"
+#include "model/files/layer_name.h"
 #include "model/files/model_file.h"
 
 namespace kvasir {
@@ -72,16 +73,18 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   out.max_positions = static_cast<uint32_t>(c.context_length);
   if (c.has_windows()) out.windows = c.windows();
   out.tied_embeddings = c.tied_embeddings;
-  double in_experts = 0;
+  double in_experts = 0, in_tensors = 0;
   for (const GgufTensor& tensor : file->gguf().tensors()) {
-    if (tensor.name.find("_exps.") == std::string_view::npos) continue;
-    const uint64_t blocks = tensor.values() / tensor.type->block_values;
-    in_experts += static_cast<double>(blocks * tensor.type->block_bytes);
+    const auto bytes = static_cast<double>(tensor.bytes());
+    in_tensors += bytes;
+    if (tensor.name.find("_exps.") != std::string_view::npos || parse_expert_name(tensor.name))
+      in_experts += bytes;
   }
+  // What a folder has in FP8 takes more memory than its file.
+  const double in_all = file->is_folder() ? in_tensors : static_cast<double>(file->file_bytes());
   const auto experts = static_cast<double>(out.expert_parameters());
   if (experts > 0) out.expert_element_bytes = in_experts / experts;
-  out.weight_element_bytes = (static_cast<double>(file->file_bytes()) - in_experts) /
-                             (static_cast<double>(out.parameters()) - experts);
+  out.weight_element_bytes = (in_all - in_experts) / (static_cast<double>(out.parameters()) - experts);
   return out;
 }
 

@@ -32,13 +32,19 @@ class Uploader {
     for (const Source& source : sources) rows += source.matrix->rows;
     std::vector<uint16_t> image(static_cast<size_t>(ops::operand_elements(rows, k)));
     std::vector<float> row(static_cast<size_t>(k));
+    std::vector<std::byte> made;
     int64_t at = 0;
     for (const Source& source : sources) {
       const WeightMatrix& m = *source.matrix;
       for (int64_t i = 0; i < m.rows; ++i, ++at) {
         const auto from =
             static_cast<uint64_t>(source.order.empty() ? i : source.order[static_cast<size_t>(i)]);
-        ops::dequantize_row(m.type, m.data + from * m.row_bytes(), k, row.data());
+        if (m.made != nullptr) {
+          made.resize(m.row_bytes());
+          m.made->read(m.first_made + static_cast<int64_t>(from), made.data());
+        }
+        const std::byte* stored = m.made != nullptr ? made.data() : m.data + from * m.row_bytes();
+        ops::dequantize_row(m.type, stored, k, row.data());
         for (int64_t c = 0; c < k; ++c) {
           image[static_cast<size_t>(ops::operand_offset(at, c, ops::tiles_for(static_cast<int>(k))))] =
               ops::f32_to_bf16(row[static_cast<size_t>(c)]);

@@ -129,9 +129,19 @@ Status Converter::plan_tensors() {
 Result<const GgufTensorType*> Converter::type_for(const GgufTensor& t) const {
   const std::string_view wanted =
       type_in_recipe(recipe_, model_.spec(), t.name, t.dimensions, t.shape[0], t.type->name);
-  if (wanted == t.type->name) return t.type;
+  const bool has_none = t.type->id == kNoGgufType;
+  if (wanted == t.type->name && !has_none) return t.type;
   KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(model_.gguf(), t));
-  if (ops::is_quantized(stored) && stored != ops::WeightType::kQ8_0) {
+  if (has_none) {
+    const auto type = ops::weight_type_of_name(wanted);
+    if (!type || ops::is_quantized(*type)) {
+      return error(
+          ErrorCode::kUnsupported,
+          "{}: the tensor {} is quantised already, as {}, which GGUF files do not have; convert it to "
+          "f32, f16 or bf16, or serve the folder as it is",
+          model_.gguf().origin(), gguf_quoted(t.name), t.type->name);
+    }
+  } else if (ops::is_quantized(stored) && stored != ops::WeightType::kQ8_0) {
     return error(ErrorCode::kUnsupported,
                  "{}: the tensor {} is quantised already, as {}; convert the model from F32, F16, BF16 or "
                  "Q8_0",

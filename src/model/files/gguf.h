@@ -50,10 +50,13 @@ struct GgufValue {
   std::span<const std::byte> payload;  // the values as they lie in the file; a string is u64 length + bytes
 };
 
+// The number of types that folders have and GGUF files have not.
+constexpr uint32_t kNoGgufType = UINT32_MAX;
+
 // How a tensor type of the file stores its numbers: rows of whole blocks.
 struct GgufTensorType {
   std::string_view name;  // "Q8_0"
-  uint32_t id;            // the file's number
+  uint32_t id;            // the file's number, or kNoGgufType
   uint32_t block_values;
   uint32_t block_bytes;
 };

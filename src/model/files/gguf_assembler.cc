@@ -99,9 +99,12 @@ bool GgufAssembler::add_vectors(std::string_view name, const std::vector<float>&
 bool GgufAssembler::add_rows(std::string_view name, const GgufTensor& tensor,
                              std::unique_ptr<const TensorRows> rows) {
   GgufTensor made = tensor;
-  made.rows = rows.get();
-  store_->rows.push_back(std::move(rows));
+  made.rows = keep(std::move(rows));
   return add_tensor(name, made);
+}
+
+const TensorRows* GgufAssembler::keep(std::unique_ptr<const TensorRows> rows) {
+  return store_->rows.emplace_back(std::move(rows)).get();
 }
 
 void GgufAssembler::add_header(std::span<const std::byte> bytes) {

@@ -43,6 +43,9 @@ class GgufAssembler {
   bool add_rows(std::string_view name, const GgufTensor& tensor, std::unique_ptr<const TensorRows> rows);
   const GgufTensor* find_tensor(std::string_view name) const { return container_.find_tensor(name); }
 
+  // Holds what makes rows for as long as the container lives.
+  const TensorRows* keep(std::unique_ptr<const TensorRows> rows);
+
   void add_header(std::span<const std::byte> bytes);
   void set_version(uint32_t version) { container_.version_ = version; }
 

@@ -46,6 +46,13 @@ bool is_harmless(std::string_view name) {
                      [name](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// Quantisers write one for each matrix.
+bool is_bias_of_zeros(const SafetensorsTensor& tensor) {
+  const auto& data = tensor.tensor.data;
+  return tensor.name.ends_with(".bias") &&
+         std::all_of(data.begin(), data.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 // The place of '*' taken by a number.
 std::string numbered(std::string_view pattern, int64_t number) {
   const size_t star = pattern.find('*');
@@ -103,6 +110,9 @@ class TensorMapper {
   std::string name_of(std::string_view theirs) const;
   bool is_norm_less_one(std::string_view ours) const {
     return config_.architecture.norms_less_one && ours.ends_with("_norm.weight");
+  }
+  static bool is_looked_up(std::string_view ours) {
+    return ours == "token_embd.weight" || ours == "position_embd.weight";
   }
   bool has_bias(std::string_view ours) const {
     return std::find(config_.biases.begin(), config_.biases.end(), ours) != config_.biases.end();
@@ -171,6 +181,7 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     return stacked_.add(file.path, in_layer->layer, in_layer->rest, tensor.tensor);
   }
   const std::string name = name_of(tensor.name);
+  if (name.empty() && is_bias_of_zeros(tensor)) return {};
   if (name.empty()) {
     return error(ErrorCode::kUnsupported,
                  "{}: the tensor {} is none that a {} of this configuration has, and may change what the "
@@ -189,6 +200,11 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
 Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& tensor,
                             const std::string& name) {
   bool is_new = false;
+  if (tensor.tensor.rows != nullptr && is_looked_up(name)) {
+    return error(ErrorCode::kUnsupported,
+                 "{}: the embedding ({}) is quantised, which is not supported; use the model in BF16",
+                 file.path, gguf_quoted(tensor.name));
+  }
   if (is_norm_less_one(name)) {
     std::vector<float> values;
     GgufTensor norm = tensor.tensor;

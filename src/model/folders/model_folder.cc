@@ -14,6 +14,8 @@
 #include "model/folders/config_fields.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_tensors.h"
+#include "model/folders/quantization_config.h"
+#include "model/folders/quantized_matrices.h"
 #include "model/folders/safetensors.h"
 
 namespace kvasir {
@@ -53,7 +55,7 @@ Result<TextConfig> find_text_config(const json& top, ConfigFields& fields) {
   return out;
 }
 
-// Of a model that generates text, and with weights as they are.
+// Of a model that generates text.
 void check_kind(ConfigFields& fields) {
   const auto classes = fields.texts("architectures");
   const auto generates = [](std::string_view name) {
@@ -67,11 +69,19 @@ void check_kind(ConfigFields& fields) {
   if (!fields.flag("is_causal", true)) fields.unsupported("is_causal", "which is not supported");
 }
 
-// Weights of experts in MXFP4; which tensors are, their names say.
-bool is_mxfp4(ConfigFields& fields, const std::string& origin) {
-  const json* quantization = fields.find("quantization_config");
-  if (quantization == nullptr || !quantization->is_object()) return false;
-  return ConfigFields(*quantization, origin).text("quant_method") == "mxfp4";
+// MXFP4 is for experts in one tensor, and they know no other.
+Result<QuantizationConfig> quantization_for(const FolderArchitecture& architecture, ConfigFields& top,
+                                            ConfigFields& text) {
+  ConfigFields& fields = top.has("quantization_config") ? top : text;
+  KV_ASSIGN_OR_RETURN(const QuantizationConfig out, read_quantization_config(fields));
+  const bool is_mxfp4 = out.kind == FolderQuantization::kMxfp4;
+  if (out.kind != FolderQuantization::kNone && is_mxfp4 != architecture.stacked_experts) {
+    fields.unsupported("quantization_config",
+                       fmt::format("which is not supported for a {}; use the model in BF16, F16 or F32",
+                                   architecture.model_type));
+  }
+  KV_RETURN_IF_ERROR(fields.status());
+  return out;
 }
 
 // Fields that say nothing about what a decoder computes.
@@ -245,15 +255,11 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   GgufAssembler out(files.path);
   out.set_string("general.architecture", architecture->name);
   out.set_string("general.name", model_name_of(files.path));
-  const bool may_be_mxfp4 = architecture->stacked_experts && is_mxfp4(top_fields, origin);
-  if (top_fields.has("quantization_config") && !may_be_mxfp4) {
-    top_fields.unsupported("quantization_config",
-                           "which is not supported; use the model in BF16, F16 or F32");
-  }
   ConfigFields fields(*text.object, origin);
+  KV_ASSIGN_OR_RETURN(const QuantizationConfig quantization,
+                      quantization_for(*architecture, top_fields, fields));
   FolderConfig config{*architecture, fields, out};
   architecture->describe(config);
-  if (!may_be_mxfp4) fields.refuse("quantization_config");
   const std::optional<bool> tied = tied_of(fields, top_fields);
   ignore_harmless(fields);
   KV_RETURN_IF_ERROR(fields.status());
@@ -262,8 +268,9 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   KV_RETURN_IF_ERROR(write_sampling(files, out));
   KV_RETURN_IF_ERROR(write_pooling(files, architecture->name, out));
 
-  KV_ASSIGN_OR_RETURN(const std::vector<WeightsFile> weights, read_weights(files));
+  KV_ASSIGN_OR_RETURN(std::vector<WeightsFile> weights, read_weights(files));
   KV_RETURN_IF_ERROR(check_index(files, weights));
+  KV_RETURN_IF_ERROR(join_quantized_matrices(quantization, weights, out, warnings));
   KV_RETURN_IF_ERROR(add_folder_tensors(weights, tied, config, warnings));
   for (std::string_view file : {files.config, files.generation_config, files.tokenizer,
                                 files.tokenizer_config, files.chat_template, files.vocab, files.merges}) {

@@ -18,11 +18,13 @@ constexpr size_t kLengthBytes = sizeof(uint64_t);
 
 // Those that GGUF has under the same names.
 constexpr std::string_view kDataTypes[] = {"F32", "BF16", "F16", "F64", "I64", "I32", "I16", "I8"};
-// It has no unsigned bytes, which hold parts of quantised weights: the number is that of no type.
-constexpr GgufTensorType kUnsignedBytes = {"U8", UINT32_MAX, 1, 1};
+// It has neither unsigned bytes nor FP8, which are parts of quantised weights.
+constexpr GgufTensorType kOthers[] = {{"U8", kNoGgufType, 1, 1}, {"F8_E4M3", kNoGgufType, 1, 1}};
 
 const GgufTensorType* type_of(std::string_view name) {
-  if (name == kUnsignedBytes.name) return &kUnsignedBytes;
+  for (const GgufTensorType& type : kOthers) {
+    if (name == type.name) return &type;
+  }
   if (std::find(std::begin(kDataTypes), std::end(kDataTypes), name) == std::end(kDataTypes)) return nullptr;
   for (uint32_t id = 0; id < 64; ++id) {
     const GgufTensorType* found = gguf_tensor_type(id);

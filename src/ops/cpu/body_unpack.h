@@ -82,6 +82,7 @@ class GroupScales {
   // What is added to them.
   F minimum(int64_t s, int64_t at) const {
     const F min = f_load_f16(tail_ + kLineBytes + 2 * at);
+    if constexpr (kTraits.scaled_min) return f_mul(scale(s, at), min);
     if constexpr (kTraits.scale_bytes == 0) return min;
     const F factor = f_load_i8((kShared ? nibbles_[1] : bytes_ + kPanel) + s * kPanel + at);
     return f_mul(f_sub(f_set1(-0.0f), min), factor);  // K types subtract it

@@ -5,8 +5,8 @@
 //   kBf16         [k/2][32 columns][2 of k]: per pair of k two lines of 64 bytes (columns 0..15 and 16..31),
 //                 each dword a vdpbf16ps operand with the even k in its low half; K of any length, an odd one
 //                 padded with +0
-//   quantised     per block of 32 or 256 k: for each group of 32 its codes, in lines of 64 bytes, then the
-//                 scales of the block. weight_traits.h has the bits of a code and the numbers of lines.
+//   quantised     per block of 32, 128 or 256 k: the codes of each group of 32 in lines of 64 bytes, then
+//                 the scales of the block. weight_traits.h has the bits of a code and the numbers of lines.
 //     8 bits      16 lines; line 2i + h, byte 4c + j: k = 4i + j of column 16h + c
 //     low 4 bits  8 lines; line i, byte 4c + j: k = 4i + j of column c (low half) and c + 16 (high half)
 //     low 2 bits  4 lines; line i, byte 4c + j: the same for k = 8i + j (bits 0 and 2) and for
