@@ -85,15 +85,16 @@ class Attainment {
     this.ended = el("strong", {});
     this.rows = el("tbody");
     this.others = el("span", { class: "more" });
-    this.element = el("div", { class: "bounds" }, el("div", { class: "chart-head" }, el("span", {}, "requests that ended"), this.ended),
-      el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "bounds met"), el("th", { scope: "col" }, `${SPAN_S / 60} min`), el("th", { scope: "col" }, "all"))),
-        this.rows), this.others);
+    this.table = el("table", {},
+      el("thead", {}, el("tr", {}, ["bounds met", `${SPAN_S / 60} min`, "all"].map((name) => el("th", { scope: "col" }, name)))), this.rows);
+    this.element = el("div", { class: "bounds" }, el("div", { class: "chart-head" }, el("span", {}, "requests ended"), this.ended), this.table, this.others);
   }
   show(g, before) {
     put(this.ended, String((g.fin || []).reduce((x, y) => x + y, 0)));
     const rows = [...(g.slo || []).map((now, i) => [SLOS[i], now, before.slo[i]]), ["all bounds", g.good, before.good]]
       .filter(([, now]) => now?.[0] > 0).map(([name, now, then]) => [name, percent(now[1] - then[1], now[0] - then[0]), percent(...now.toReversed())]);
     const key = JSON.stringify(rows);
+    this.table.hidden = rows.length === 0;
     if (key !== this.key) this.rows.replaceChildren(...rows.map(([name, ...shares]) => el("tr", {}, el("th", { scope: "row" }, name), shares.map((share) => el("td", {}, share)))));
     this.key = key;
     put(this.others, `${g.pe || 0} preemptions${g.sw ? `, ${g.sw} swapped` : ""} · ${percent(g.pc || 0, g.pt || 0)} of prompts cached`);
@@ -110,10 +111,12 @@ export class Gauges {
     this.memory = new Chart("in use", ["device", "host", "disk"], { kinds: ["s1", "s2", "s5"] });
     this.tokens = new Chart("tokens/s", ["prompt", "output"]);
     this.requests = new Chart("requests", ["run", "wait"]);
-    this.link = new Chart("link", ["to the device", "from it"]);
+    this.link = new Chart("link", ["to device", "from it"]);
     this.attained = new Chart("met all bounds", ["share"]);
     this.goodput = new Chart("goodput", ["requests/s"]);
     this.phases = new Chart("engine time", PHASES, { stacked: true });
+    this.phases.element.classList.add("engine-time");
+    for (const chart of [this.attained, this.goodput]) chart.element.classList.add("of-bounds");
     this.bounds = new Attainment();
     this.element = el("section", { class: "gauges", "aria-label": `Memory and speed of ${name}` },
       el("div", { class: "tiers" }, this.device.element, this.toHost.element, this.host.element, this.toDisk.element, this.disk.element),
@@ -159,11 +162,11 @@ export class Gauges {
     const tokens = per((a, b, dt) => [(b.pt - a.pt) / dt, (b.gt - a.gt) / dt]);
     this.tokens.show(tokens, 0, `${Math.round(lastOf(tokens)[1])} out`);
     const now = all.at(-1);
-    this.requests.show(all.map((s) => [x(s), [s.running, s.waiting]]), 0, `${now.running} run, ${now.waiting} wait`);
+    this.requests.show(all.map((s) => [x(s), [s.running, s.waiting]]), 0, `${now.running} run`, `${now.waiting} wait`);
     const moved = per((a, b, dt) => [
       (b.mv[1][0] + b.mv[2][0] - a.mv[1][0] - a.mv[2][0]) / dt, (b.mv[0][1] + b.mv[0][2] - a.mv[0][1] - a.mv[0][2]) / dt]);
     this.link.show(moved, 0, `${bytes(lastOf(moved)[0] + lastOf(moved)[1])}/s`,
-      `${g.tr} in flight, ${bytes(g.q)} queued${g.bps > 0 ? `, ${bytes(g.bps)}/s when busy` : ""}`);
+      `${g.tr} in flight, ${bytes(g.q)} queued${g.bps > 0 ? `; at ${bytes(g.bps)}/s` : ""}`);
     this.showGoodput(history, points);
     const phases = per((a, b, dt) => PHASES.map((_, i) => (b.ph[i] - a.ph[i]) / 1e6 / dt));
     const busy = phases.length > 0 ? lastOf(phases) : PHASES.map(() => 0);

@@ -7,7 +7,8 @@ import { Strips } from "./strips.js";
 import { Table } from "./table.js";
 
 const SHOWN_NOTES = 120;
-const TEXT_EVERY_MS = 240; // text and charts that change faster cannot be read
+const TEXT_EVERY_MS = 240; // text and charts that change faster cannot be read,
+const TABLE_EVERY_MS = 1000; // and a table is much to read, and to lay out
 
 export class Pane {
   constructor(name, live) {
@@ -44,6 +45,7 @@ export class Pane {
     this.about.textContent = [!this.live && head.policy && this.name, head.model, `blocks of ${head.block_tokens} tokens`,
       head.groups === 1 ? `all ${head.layers} layers together` : `${head.groups} groups of ${head.layers_per_group === 1 ? "1 layer" : `${head.layers_per_group} layers`}`]
       .filter(Boolean).join(" · ");
+    this.about.title = this.about.textContent;
   }
 
   // What a live map knows now is there to be looked at until it is released, however much of it the map forgets meanwhile.
@@ -76,7 +78,8 @@ export class Pane {
       if (!this.strips.element.hidden) this.strips.show(state, this.history.head);
     }
     const now = performance.now();
-    if (!must && (t === this.told || now - this.toldAt < TEXT_EVERY_MS)) return;
+    const every = this.table.element.hidden ? TEXT_EVERY_MS : TABLE_EVERY_MS;
+    if (!must && (t === this.told || now - this.toldAt < every)) return;
     this.told = t;
     this.toldAt = now;
     if (!this.table.element.hidden) this.table.show(state);
