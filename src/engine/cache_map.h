@@ -139,6 +139,7 @@ struct MapFrame {
 
 // What does not change while an engine runs.
 struct MapShape {
+  Nanos began = 0;  // on the engine's clock. Ids and counters of engines that began at other times are others
   CacheGeometry geometry;
   std::array<uint32_t, kTiers> cells{};  // of KV, by tier; the host's include what may be borrowed
   uint32_t borrowable_cells = 0;
@@ -146,7 +147,7 @@ struct MapShape {
 };
 // Whose map it is.
 struct MapLabels {
-  std::string source;  // "serve" or "simulate"
+  std::string source;  // "serve", "simulate" or "plan log"
   std::string model;
   std::string policy;
 };

@@ -330,11 +330,11 @@ std::string map_head(const MapLabels& labels, const MapShape& shape) {
   out += R"(,"policy":)";
   put_text(out, labels.policy);
   fmt::format_to(std::back_inserter(out),
-                 ",\"block_tokens\":{},\"layers\":{},\"layers_per_group\":{},\"groups\":{},"
+                 ",\"began\":{},\"block_tokens\":{},\"layers\":{},\"layers_per_group\":{},\"groups\":{},"
                  "\"cell_bytes\":[{},{}],\"cells\":[{},{},{}],\"borrowable_cells\":{},\"stage_blocks\":{}}}",
-                 g.block_tokens, g.layers, g.layers_per_group, g.groups(), g.cell_bytes(Form::kKv),
-                 g.cell_bytes(Form::kX), shape.cells[0], shape.cells[1], shape.cells[2],
-                 shape.borrowable_cells, shape.stage_blocks);
+                 shape.began / kNanosPerMicro, g.block_tokens, g.layers, g.layers_per_group, g.groups(),
+                 g.cell_bytes(Form::kKv), g.cell_bytes(Form::kX), shape.cells[0], shape.cells[1],
+                 shape.cells[2], shape.borrowable_cells, shape.stage_blocks);
   return out;
 }
 

@@ -51,6 +51,7 @@ MapWatch::MapWatch(const Parts& parts, std::initializer_list<MapSink*> sinks)
     : p_(parts), places_(existing_places(parts.cache)) {
   const CacheOptions& options = p_.cache.options();
   MapShape shape;
+  shape.began = p_.clock.now();
   shape.geometry = options.geometry;
   for (Tier tier : kAllTiers) shape.cells[index_of(tier)] = options.cells(tier);
   shape.borrowable_cells = options.borrowable_cells();

@@ -37,7 +37,7 @@ PIXELS = """
 """
 # What the heads of tiers and of small charts say, where it does not fit.
 CUT = """
-  return [...document.querySelectorAll(":is(.chart-head, .tier-head, .bounds dl)")].filter((head) => head.checkVisibility()).flatMap((head) =>
+  return [...document.querySelectorAll(":is(.chart-head, .tier-head, .bounds)")].filter((head) => head.checkVisibility()).flatMap((head) =>
     [head, ...head.children].filter((one) => one.scrollWidth > one.clientWidth && one.clientWidth > 0).map((one) => one.textContent));"""
 DEVICE, HOST = "--data-1", "--data-2"
 PATIENCE = 120  # seconds: a server on a busy machine shares the processors with the browser
@@ -193,6 +193,7 @@ class LiveMap(MapTest):
             self.assertNotIn(SECRET, text)
             first = text.split("\n\n")
             self.assertTrue(first[0].startswith("data: {\"kvasir_map\":1,"))
+            self.assertRegex(first[0], r'"began":[1-9]\d*,')  # a server that is started again has another time
             self.assertIn('"whole":true', first[1])
             connection.close()
             self.assertEqual(server.ask("GET", "/cache/stream", headers={"Host": "evil.example"})[0], 403)
@@ -236,6 +237,308 @@ class Viewer:
         self.process.stdout.close()
 
 
+# In place of a server's stream the page reads what the test feeds it.
+FEED = """
+const ask = window.fetch;
+window.fetch = (url, options) => {
+  const { pathname } = new URL(url);
+  if (pathname.endsWith("/cache/source")) return Promise.resolve(Response.json({ live: true, records: [] }));
+  if (!pathname.endsWith("/cache/stream")) return ask(url, options);
+  return Promise.resolve(new Response(new ReadableStream({ start(controller) {
+    window.feed = (lines) => controller.enqueue(new TextEncoder().encode(lines.map((line) => `data: ${JSON.stringify(line)}\\n\\n`).join("")));
+  } })));
+};
+"""
+AT_DEVICE, AT_HOST = 1, 2  # a cell's states: a copy of K and V there
+
+
+def sequence(number, at, tokens=48, state=2, cells=AT_DEVICE, **fields):
+    """As a frame tells of one that is new; `at`: seconds."""
+    return {"id": number, "s": state, "p": tokens, "k": tokens, "r": tokens, "m": 4096, "ct": 0, "pl": 0, "pe": 0, "lg": 0, "pr": 0, "rk": 1, "rn": 1,
+            "at": int(at * 1e6), "fr": 0, "ft": 0, "slo": [0, 0, 0, 0], "pm": [0, 0, 0], "c": [[0, 4, [cells, -(-tokens // 16)]]], **fields}
+
+
+class Feed:
+    """An engine that the test makes up. Times are seconds since it began."""
+
+    GAUGES = {"d": [1000, 0, 0, 0], "h": [2000, 0, 0, 0], "k": [0, 0, 0, 0], "bo": 0, "rc": 0, "le": 0, "tr": 0, "q": 0, "bps": 0, "mv": [[0] * 3] * 3,
+              "ph": [0] * 6, "pt": 0, "pc": 0, "gt": 0, "pe": 0, "sw": 0, "re": 0, "fin": [0] * 4, "slo": [[0, 0]] * 5, "good": [0, 0]}
+
+    def __init__(self, browser, began=1000):
+        self.browser, self.began, self.frames, self.time = browser, began, 0, 0.0
+        self.lines = [{"kvasir_map": 1, "source": "serve", "model": "m", "policy": "made-up", "began": int(began * 1e6), "block_tokens": 16, "layers": 4,
+                       "layers_per_group": 1, "groups": 4, "cell_bytes": [10, 5], "cells": [100, 200, 0], "borrowable_cells": 0, "stage_blocks": 0}]
+
+    def new(self, number, **fields):
+        """A sequence that arrives with the next frame."""
+        return sequence(number, self.began + self.time, **fields)
+
+    def frame(self, seqs=(), after=0.1, gone=(), notes=(), unsaid=0, **gauges):
+        self.time += after
+        self.frames += 1
+        first = self.frames == 1
+        now = int((self.began + self.time) * 1e6)
+        self.lines.append({"f": self.frames, "t": now, "step": self.frames, "seqs": list(seqs), "gone": list(gone), "unsaid": unsaid,
+                           "notes": [[now, self.frames, seq, "note", words] for seq, words in notes],
+                           "g": {**self.GAUGES, **gauges} if first else gauges, **({"whole": True, "moves": [], "claims": []} if first else {})})
+
+    def send(self):
+        """The page has it, and shows the last frame of it if it follows."""
+        self.browser.wait(lambda: self.browser.run("return Boolean(window.feed)"), "the page asks for no stream")
+        self.browser.run("feed(arguments[0])", self.lines)
+        self.lines = []
+        time.sleep(1.3 if self.browser.texts(".table-view") else 0.5)  # so often its text changes
+
+
+class MadeUp(MapTest):
+    """The page with an engine that is made up: what would take minutes, or a machine of its own, is here at once."""
+
+    @contextlib.contextmanager
+    def fed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = pathlib.Path(folder, "any.jsonl")
+            record.write_text('{"kvasir_map":1,"groups":1}\n{"f":1,"whole":true}\n', encoding="utf-8")
+            script = self.browser.cdp("Page.addScriptToEvaluateOnNewDocument", source=FEED)["identifier"]
+            try:
+                with Viewer(str(record)) as viewer, self.page(viewer) as browser:
+                    yield browser, Feed(browser)
+            finally:
+                self.browser.cdp("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+
+    def step(self):
+        return int(re.search(r"\d+", self.browser.run("return document.querySelector('.when').textContent")).group())
+
+    def time(self):
+        return float(self.browser.run("return document.querySelector('.player .time').textContent").split()[0])
+
+    def slide(self, part):
+        self.browser.run("const s = document.querySelector('.player input'); s.value = Number(s.min) + (s.max - s.min) * arguments[0]; "
+                         "s.dispatchEvent(new Event('input'))", part)
+        time.sleep(0.3)
+
+    def life(self, number):
+        """What the page tells of the life of a sequence that is in the table."""
+        self.browser.wait(lambda: number in column(self.browser, "Sequence"), "it is not in the table")
+        self.browser.named(".table-view button", str(number)).click()
+        dialog = self.browser.one("dialog.life")
+        out = dialog.text, len(self.browser.all(".life-chart"))
+        self.browser.press(Keys.ESCAPE)
+        self.browser.wait(lambda: not self.browser.all("dialog"), "the life does not close")
+        return out
+
+    def test_a_pause_holds_longer_than_the_map_remembers(self):
+        with self.fed() as (browser, feed):
+            feed.frame([feed.new(1)], notes=[(1, "the first decision")])
+            for i in range(3499):
+                feed.frame([{"id": 1, "k": 48 + i}])
+            feed.send()
+            self.assertEqual((self.step(), self.time()), (3500, 349.9))  # the first frame is at 0
+            browser.named(".player button", "Pause").click()
+            shown = lambda: browser.run("return [...document.querySelectorAll('.pane, .player .time')].map((e) => e.textContent)")
+            held = shown()
+            for i in range(7000):
+                feed.frame([{"id": 1, "k": 4000 + i}])
+            feed.frame([feed.new(2)], gone=[1])
+            feed.send()
+            self.assertEqual(shown(), held)
+            # What was there at the pause can be looked at, back to where it began: 300 s, to the next 32nd frame.
+            browser.named(".controls button", "Table").click()
+            self.slide(0)
+            self.assertTrue(46 < self.time() <= 50, self.time())
+            self.assertEqual(self.step(), round(self.time() * 10) + 1)
+            self.assertIn("at -0.100 s", self.life(1)[0])
+            self.slide(1)
+            self.assertEqual((self.step(), self.time()), (3500, 349.9))
+            # A step forward goes to what has come since, of which the map has the last 300 s.
+            browser.named(".player button", "One frame on").click()
+            browser.wait(lambda: self.step() > 7000, "no frame on")
+            self.assertLess(self.step(), 7600)
+            browser.named(".player button", "Live").click()
+            browser.wait(lambda: self.step() == 10501 and self.time() == 1050.0, lambda: f"{self.step()} {self.time()}")
+            # Played behind the present, it goes on at the speed of the clock.
+            self.slide(0.5)
+            before, began = self.time(), time.monotonic()
+            browser.named(".player button", "Play").click()
+            browser.wait(lambda: self.time() > before + 1, "it does not play")
+            self.assertLess(self.time() - before, 1.5 * (time.monotonic() - began) + 0.2)
+
+    def test_a_map_of_much_forgets_before_its_time(self):
+        with self.fed() as (browser, _):
+            kept = browser.driver.execute_async_script("""
+              const [head, done] = arguments;
+              import("/assets/cache/history.js").then(({ History }) => {
+                const history = new History(true);
+                history.add(head, 0);
+                for (let f = 1; f <= 2000; ++f) history.add({ f, whole: f === 1, t: f * 1e5, step: f, seqs: [], g: {} }, 1e5);
+                done([history.size, history.frames.length, history.stateAt(history.begin).step]);
+              }).catch((e) => done([String(e.stack)]))""", Feed(browser).lines[0])
+            # 50,000,000 characters in 500 lines, and what there is before the next of the states of every 32nd.
+            self.assertEqual(kept, [kept[1] * 1e5, kept[1], 2001 - kept[1]])
+            self.assertTrue(500 <= kept[1] < 564, kept)
+
+    def test_the_table_keeps_focus_and_selection(self):
+        with self.fed() as (browser, feed):
+            feed.frame([feed.new(i, state=2 if i < 4 else 0) for i in (1, 2, 3, 4)], notes=[(2, "decision")])
+            feed.send()
+            browser.named(".controls button", "Table").click()
+            browser.wait(lambda: column(browser, "Sequence") == [1, 2, 3, 4], "no table")
+            browser.run("""window.row = document.querySelectorAll('.table-view tbody tr')[1]; row.querySelector('button').focus();
+                           getSelection().selectAllChildren(row.children[4]);""")
+            focus = lambda: browser.run("return document.activeElement.closest('tr') === row")
+            # Others begin to run, end and come; its own numbers change.
+            feed.frame([{"id": 4, "s": 2}, {"id": 3, "s": 0}, {"id": 2, "k": 60}, feed.new(5)], gone=[1], notes=[(3, "another decision")])
+            feed.send()
+            self.assertEqual(column(browser, "Sequence"), [2, 3, 4, 5])
+            self.assertEqual(column(browser, "Tokens known"), [60, 48, 48, 48])
+            self.assertTrue(focus())
+            self.assertEqual(browser.run("return getSelection().toString()"), "12")  # 4 layers of 3 blocks
+            browser.press(Keys.ENTER)
+            self.assertIn("Sequence 2", browser.one("dialog.life").text)
+            browser.press(Keys.ESCAPE)
+            browser.wait(lambda: not browser.all("dialog"), "the life does not close")
+            # Nor does a decision lose it.
+            browser.run("window.row = document.querySelector('.notes li:last-child'); row.querySelector('button').focus()")
+            feed.frame(notes=[(5, "a third")])
+            feed.send()
+            self.assertEqual(browser.texts(".notes button"), ["a third", "another decision", "decision"])
+            self.assertTrue(browser.run("return row.isConnected && row.contains(document.activeElement)"))
+            # The focus of a row that goes is given to the next one.
+            browser.run("document.querySelector('.table-view tbody button').focus()")
+            feed.frame([{"id": 4, "k": 70}], gone=[2])
+            feed.send()
+            self.assertEqual(browser.focused().text, "3")
+            # While it is paused nothing is touched, whatever comes in.
+            browser.named(".player button", "Pause").click()
+            time.sleep(1.3)
+            browser.run("""window.touched = []; new MutationObserver((list) => touched.push(...list.map((m) => m.target.outerHTML || m.target.data)))
+                           .observe(document.querySelector('.stage'), { subtree: true, childList: true, characterData: true, attributes: true })""")
+            for _ in range(5):
+                feed.frame([{"id": 3, "k": 71}, feed.new(9)], pt=100)
+                feed.send()
+            self.assertEqual(browser.run("return touched"), [])
+
+    def test_the_map_is_accessible_with_its_table_in_both_themes_and_on_a_phone(self):
+        for dark, phone in ((False, False), (True, False), (False, True)):
+            with self.subTest(dark=dark, phone=phone), self.fed() as (browser, feed):
+                self.addCleanup(browser.size, 1400, 900)
+                browser.run("document.documentElement.dataset.theme = arguments[0]", "dark" if dark else "light")
+                if phone:
+                    browser.size(390, 844, phone=True)
+                feed.frame([feed.new(i) for i in (1, 2, 3)], notes=[(2, "preempted")], good=[2, 1], slo=[[2, 1]] * 5, fin=[2, 0, 0, 0])
+                feed.send()
+                for name in ("strips", "table"):
+                    self.assertEqual(browser.accessibility(), [], name)
+                    self.assertFalse(browser.scrolls_sideways(), name)
+                    self.assertEqual(browser.run(CUT), [])
+                    self.picture(f"{name}-{'dark' if dark else 'light'}{'-phone' if phone else ''}")
+                    browser.named(".controls button", "Table").click()
+
+    def test_a_short_life_is_whole_after_minutes(self):
+        with self.fed() as (browser, feed):
+            feed.frame()
+            for _ in range(2500):
+                feed.frame()
+            at = feed.time
+            feed.frame([feed.new(7, state=0)])
+            feed.frame([{"id": 7, "s": 2, "fr": int((1000 + feed.time) * 1e6)}], notes=[(7, "admitted")])
+            feed.frame([{"id": 7, "ft": int((1000.1 + feed.time) * 1e6), "c": [[0, 4, [AT_DEVICE, 4]]], "k": 49}])
+            feed.frame([{"id": 7, "s": 0, "pe": 1, "c": [[0, 4, [AT_HOST, 4]]]}])
+            for _ in range(10):
+                feed.frame()
+            feed.send()
+            browser.named(".controls button", "Table").click()
+            words, charts = self.life(7)
+            self.assertEqual(charts, 1)
+            self.assertRegex(words, rf"first token\n0\.300 s after it arrived[\s\S]*Its cells from {at:.2f} s to {at + 1.3:.2f} s")
+            self.assertRegex(words, r"admitted[\s\S]*first token, 0\.300 s after it arrived[\s\S]*waits again")
+
+    def test_a_server_that_begins_anew_is_another(self):
+        with self.fed() as (browser, feed):
+            feed.frame([feed.new(1)], notes=[(1, "of the first server")], gt=5000)
+            for _ in range(20):
+                feed.frame(after=1)
+            feed.send()
+            anew = Feed(browser, began=1030)
+            anew.frame([anew.new(1, tokens=16)])
+            anew.frame(notes=[(1, "of the second server")], gt=10)
+            anew.frame(after=5)
+            anew.send()
+            self.assertEqual(self.time(), 35.1)  # 1000.1 was 0
+            self.assertEqual(browser.run("return [...document.querySelectorAll('.notes li')].map((li) => li.lastChild.textContent)"),
+                             ["of the second server", "the engine has begun anew: what was before is forgotten"])
+            browser.named(".controls button", "Table").click()
+            self.assertNotIn("of the first", self.life(1)[0])
+            self.assertNotIn("-", browser.one(".charts").text)
+
+    def test_gauges_say_what_was_lately_and_in_all(self):
+        with self.fed() as (browser, feed):
+            # In 100 s 40 of 100 requests met their bounds, in the next 100 s none came, and then in 60 s 30 of 30 did, one every 2 s.
+            feed.frame()
+            feed.frame(after=100, good=[100, 40], slo=[[100, 40], *[[0, 0]] * 4], fin=[100, 0, 0, 0])
+            feed.frame(after=100)
+            for i in range(1, 61):
+                feed.frame(after=1, good=[100 + i // 2, 40 + i // 2], slo=[[100 + i // 2, 40 + i // 2], *[[0, 0]] * 4], fin=[100 + i // 2, 0, 0, 0],
+                           d=[1000, 10 * i, 0, 0], h=[2000, 500, 0, 0], tr=3, q=5 * 2**20, bps=2**30, mv=[[0, 2**20 * i, 0], [2**21 * i, 0, 0], [0] * 3])
+            feed.send()
+            chart = lambda title: next(text for text in browser.texts(".chart") if text.startswith(title))
+            self.assertIn("0.50 requests/s", chart("goodput"))
+            self.assertIn("100 %", chart("met all bounds"))
+            self.assertIn("60 %", chart("in use"))
+            self.assertEqual(chart("in use").split()[-2:], ["device", "host"])  # there is no disk
+            self.assertIn("3.0 MiB/s", chart("link"))
+            self.assertIn("3 in flight, 5.0 MiB queued; at 1.00 GiB/s", chart("link"))
+            self.assertEqual([" ".join(row.split()) for row in browser.texts(".bounds tr")], ["bounds met 2 min all", "TTFT 100 % 54 %", "all bounds 100 % 54 %"])
+            # The fill of a minute ago was 0, now it is 60 %: the line of the device goes up, that of the host is level.
+            lines = browser.run("return [...document.querySelectorAll('.chart path')].slice(0, 3).map((p) => p.getAttribute('d'))")
+            heights = [[float(point.split()[1]) for point in line[1:].split("L") if point] for line in lines]
+            self.assertAlmostEqual(heights[0][-1], 29 - 27 * 0.6, places=1)
+            self.assertGreater(heights[0][2], 28)
+            self.assertEqual({*heights[1][2:]}, {29 - 27 * 0.25})
+            self.assertEqual(lines[2], "")
+            # 20 s back: of all until then 40 + 20 of 120.
+            self.slide(240 / 260)
+            self.assertEqual([" ".join(row.split()) for row in browser.texts(".bounds tr")][1], "TTFT 100 % 50 %")
+
+    def test_what_was_not_told_is_said(self):
+        with self.fed() as (browser, feed):
+            feed.frame([feed.new(1)], notes=[(1, "told")], unsaid=17)
+            feed.send()
+            self.assertIn("17 further decisions, which were too many to tell", browser.one(".notes").text)
+
+    def test_keys_work_behind_a_click(self):
+        with self.fed() as (browser, feed):
+            for _ in range(20):
+                feed.frame()
+            feed.send()
+            browser.named(".player button", "Pause").click()
+            browser.press(Keys.ARROW_LEFT)
+            browser.wait(lambda: self.step() == 19, "the arrow does nothing")
+            browser.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_RIGHT)
+            browser.wait(lambda: self.step() == 18, "the arrows do nothing")
+            browser.press(Keys.END)
+            browser.wait(lambda: self.step() == 20, "End does nothing")
+
+    def test_hundreds_of_sequences_at_ten_frames_a_second(self):
+        with self.fed() as (browser, feed):
+            feed.frame([feed.new(i, tokens=1024, cells=AT_HOST if i % 3 == 0 else AT_DEVICE) for i in range(1, 501)])
+            feed.send()
+            drawn(browser, DEVICE, 1000, "nothing of the device is drawn")
+            drawn(browser, HOST, 1000, "nothing of the host is drawn")
+            browser.cdp("Performance.enable", timeDomain="threadTicks")
+            spent = lambda: next(m["value"] for m in browser.cdp("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
+            for table in (False, True):
+                before, began = spent(), time.monotonic()
+                for i in range(30):
+                    feed.frame([{"id": n, "k": 1024 + i, "r": 1024 + i} for n in range(1, 501)])
+                    browser.run("feed(arguments[0])", feed.lines)
+                    feed.lines = []
+                    time.sleep(0.1)
+                browser.wait(lambda: self.step() == feed.frames, "it does not keep up")
+                self.assertLess((spent() - before) / (time.monotonic() - began), 0.75, f"the page's thread has its hands full, table: {table}")
+                browser.named(".controls button", "Table").click()
+                browser.wait(lambda: table or len(column(browser, "Sequence")) == 500, "rows are missing")
+
+
 class Records(MapTest):
     LOAD = ["--model", "opt-13b", "--device", "a100-40g", "--workload", "sharegpt", "--num-prompts", "60", "--request-rate", "1.3x",
             "--kv-offloading-size", "20", "--kv-layer-group", "5"]
@@ -261,10 +564,8 @@ class Records(MapTest):
                 browser.wait(lambda: at() > before, "it does not play", PATIENCE)
                 browser.run("const s = document.querySelector('.player input'); s.value = s.max * 0.47; s.dispatchEvent(new Event('input'))")
                 # The latest sequences, below what fits the view, are those on the host.
-                browser.wait(lambda: browser.run("""const all = [...document.querySelectorAll('.strips')];
-                    for (const strips of all) strips.scrollTop = strips.scrollHeight;
-                    return all.every((strips) => strips.scrollTop > 0)"""), "the grids do not scroll", PATIENCE)
-                drawn(browser, HOST, 100, "layerkv keeps nothing on the host")
+                to_end = lambda: browser.run("for (const strips of document.querySelectorAll('.strips')) strips.scrollTop = strips.scrollHeight")
+                browser.wait(lambda: (to_end(), browser.run(PIXELS, HOST) > 100)[1], "layerkv keeps nothing on the host", PATIENCE, pause=0.3)
                 self.picture("records")
                 # Titles of charts and their values, whole at any width that has two panes.
                 for width in (1001, 1391):

@@ -255,6 +255,107 @@ class Chats(ChatTest):
                 self.assertEqual(browser.texts(".conversation"), [])
                 self.assertEqual(browser.run("return Object.keys(localStorage).filter((key) => key.startsWith('kvasir.chat.'))"), [])
 
+    def test_two_tabs_of_one_conversation_lose_nothing(self):
+        browser = self.open({"temperature": 0, "max_tokens": 4})
+        driver = browser.driver
+        browser.cdp("Page.addScriptToEvaluateOnNewDocument", source="addEventListener('storage', (event) => window.asleep && event.stopImmediatePropagation())")
+        self.reload()
+        self.ask("Question zero")
+        self.wait_done()
+        first, address = driver.current_window_handle, driver.current_url
+        driver.switch_to.new_window("tab")
+        second = driver.current_window_handle
+        driver.get(address)
+        browser.wait(lambda: len(browser.all(".message")) == 2, "the second tab does not show the conversation")
+        go_to = driver.switch_to.window
+        users = lambda: browser.texts(".message.user .plain")
+        kept = lambda: [node.get("content") for node in self.conversation()["nodes"] if node.get("role") == "user"]
+        # What is said in one appears in the other, and goes on there.
+        go_to(first)
+        self.ask("Question one")
+        self.wait_done(2)
+        answer = self.answers()[1]
+        go_to(second)
+        browser.wait(lambda: users() == ["Question zero", "Question one"] and self.answers()[1:] == [answer], "the second tab lacks a question")
+        self.ask("Question two")
+        self.wait_done(3)
+        self.assertEqual(kept(), ["Question zero", "Question one", "Question two"])
+        # A tab that has slept through it all has lost nothing of the others when it keeps its own.
+        go_to(first)
+        browser.wait(lambda: len(users()) == 3, "the first tab lacks a question")
+        browser.run("window.asleep = true")
+        go_to(second)
+        self.ask("Question three")
+        self.wait_done(4)
+        go_to(first)
+        self.assertEqual(len(users()), 3)
+        self.ask("Question four")
+        self.wait_done(4)
+        self.assertEqual(sorted(kept()), sorted(f"Question {n}" for n in ("zero", "one", "two", "three", "four")))
+        self.assertEqual({node["state"] for node in self.conversation()["nodes"] if node.get("role") == "assistant"}, {"done"})
+        # What is deleted in one is gone from the other, and one that did not hear of it does not bring it back.
+        names = lambda: browser.run("return Object.keys(localStorage).filter((key) => key.startsWith('kvasir.chat.'))")
+        go_to(second)
+        browser.run("window.confirm = () => true")
+        browser.named(".icon-button", "Delete “Question zero”").click()
+        go_to(first)
+        self.ask("Question five")
+        self.wait_done(5)
+        self.assertEqual(names(), [])
+        browser.run("window.asleep = false")
+        browser.named("button", "New conversation").click()
+        self.ask("Other question")
+        self.wait_done()
+        address = driver.current_url
+        go_to(second)
+        driver.get("about:blank")
+        driver.get(address)
+        browser.wait(lambda: browser.texts(".message.user .plain") == ["Other question"], "it is not there")
+        browser.run("window.confirm = () => true")
+        browser.named(".icon-button", "Delete “Other question”").click()
+        driver.close()
+        go_to(first)
+        browser.wait(lambda: not browser.all(".message") and not browser.texts(".conversation"), "the first tab still shows it")
+        self.assertEqual(names(), [])
+
+    def test_questions_and_answers_alternate(self):
+        browser = self.open()
+        messages = browser.driver.execute_async_script("""
+            const done = arguments[0];
+            import("/assets/chat/store.js").then(({ addNode, newConversation, requestMessages, shownPath }) => {
+              const conversation = newConversation();
+              let at = 0;
+              for (const [role, content] of [["user", "one"], ["assistant", ""], ["user", "two"], ["assistant", "2"], ["user", "three"], ["user", "four"]]) {
+                at = addNode(conversation, at, { role, content, calls: [] });
+              }
+              done(requestMessages(conversation, shownPath(conversation)).map(({ role, content }) => [role, content]));
+            }).catch((e) => done(String(e.stack)))""")
+        self.assertEqual(messages, [["user", "one\n\ntwo"], ["assistant", "2"], ["user", "three\n\nfour"]])
+
+    def test_another_answer_stops_the_one_that_is_made(self):
+        browser = self.open()
+        plant(browser, server, [("user", "Say a word."), ("assistant", "Word.")], {"temperature": 0})
+        self.ask("Write a long story about a raven, with many chapters.")
+        browser.wait(lambda: len(self.answers()) == 2 and len(self.answers()[1]) > 20, "no answer begins", 90)
+        # To open it again changes nothing, and loses nothing.
+        before = len(self.answers()[1])
+        browser.named(".conversation", "Planted").click()
+        self.assertTrue(browser.all(".send.stop"), "it has stopped")
+        self.assertGreaterEqual(len(self.answers()[1]), before)
+        browser.named(".message.assistant .icon-button", "Answer again").click()
+        browser.wait(lambda: self.conversation()["nodes"][4]["state"] == "stopped" and len(self.conversation()["nodes"]) == 6, "the other answer goes on")
+        browser.wait(lambda: "2 / 2" in browser.one(".message.assistant .branches").text, "there is no second answer")
+        browser.press(Keys.ESCAPE)  # it may have ended already
+        browser.wait(lambda: not browser.all(".send.stop"), "it does not stop")
+        server.wait_metric("num_requests_running", 0)
+
+    def test_all_is_deleted_though_the_list_lacks_it(self):
+        browser = self.open()
+        browser.run("localStorage.setItem('kvasir.chat.lost', '{}'); window.confirm = () => true")
+        browser.named(".icon-button", "Settings").click()
+        browser.named("dialog button", "Delete all conversations").click()
+        browser.wait(lambda: not browser.run("return Object.keys(localStorage).some((key) => key.startsWith('kvasir.chat.'))"), "it is still there")
+
     def test_settings_are_sent(self):
         browser = self.open({})
         browser.named(".icon-button", "Settings").click()
@@ -423,7 +524,8 @@ class Markdown(ChatTest):
 
     def test_what_grows_piece_by_piece_is_what_is_shown_at_once(self):
         browser = self.open()
-        for text in [GOOD, *[h for h in HOSTILE if len(h) < 500]]:
+        early = "See [docs][1].\n\nMore text.\n\n[1]: https://example.org/a/path"  # the use is whole before its target is
+        for text in [GOOD, early, *[h for h in HOSTILE if len(h) < 500]]:
             grown, whole = browser.driver.execute_async_script("""
                 const [text, done] = arguments;
                 (async () => {
@@ -510,6 +612,20 @@ class Keys_(PageTest):
         self.allowed = ("401 (Unauthorized)",)
         with Server("--served-model-name", "smol", "--api-key", "right") as guarded:
             browser = self.browse(guarded)
+            # Who gives the key only when a message needs it has the model then, too.
+            browser.wait(lambda: browser.all("dialog[open]"), "no key is asked for")
+            browser.named("dialog button", "Cancel").click()
+            browser.wait(lambda: browser.one(".model").text == "no model", "the page has a model")
+            browser.run("localStorage.setItem('kvasir.chat-settings', '{\"max_tokens\": 4}')")
+            browser.named("button", "New conversation").click()
+            browser.one("#message").send_keys("Hi", Keys.ENTER)
+            browser.one("#key-input").send_keys("right", Keys.ENTER)
+            browser.wait(lambda: browser.one(".model").text == "smol", "the model is not looked for again", 60)
+            self.assertEqual(browser.texts(".banner"), [])
+            browser.wait(lambda: browser.all(".message.assistant[aria-busy=false]"), "there is no answer", 60)
+            browser.run("sessionStorage.clear(); localStorage.clear()")
+            browser.driver.get("about:blank")
+            browser.driver.get(guarded.url)
             browser.one("#key-input").send_keys("wrong", Keys.ENTER)
             browser.wait(lambda: any(e.text for e in browser.all("dialog .error")), "a wrong key is not refused")
             browser.one("#key-input").send_keys("right", Keys.ENTER)

@@ -246,6 +246,10 @@ TEST(CacheMap, AReaderRefusesWhatDoesNotFollow) {
   const std::string first = writer.next(frame);
   EXPECT_EQ(reader.read(first).code(), ErrorCode::kCorrupt) << "no head";
   ASSERT_TRUE(reader.read(map_head({}, shape)).ok());
+  MapShape anew = shape;
+  anew.began = 2 * kNanosPerSecond;
+  EXPECT_NE(map_head({}, anew), map_head({}, shape)) << "an engine that begins anew has another head";
+  EXPECT_NE(map_head({}, anew).find(R"("began":2000000,)"), std::string::npos);
   const std::string second = writer.next(frame), third = writer.next(frame);
   EXPECT_FALSE(reader.read(second).ok()) << "nothing to change";
   ASSERT_TRUE(reader.read(first).ok());

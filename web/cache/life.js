@@ -7,21 +7,10 @@ const KINDS = ["device", "host", "peer", "disk", "x", "dropped", "dead"];
 const BOUNDS = ["ttft", "tpot", "tbt", "e2el"];
 export const clock = (s) => `${s.toFixed(s < 10 ? 3 : 2)} s`;
 
-// States of the sequence at up to POINTS times.
-function course(history, id, t) {
-  const first = history.begin, span = Math.max(1e-3, t - first);
-  const out = [];
-  const last = history.indexAt(t);
-  const step = Math.max(1, Math.floor((last + 1) / POINTS));
-  for (let i = 0; i <= last; i += step) {
-    const state = history.stateOf(i);
-    const seq = state.seqs.get(id);
-    if (seq) out.push({ t: state.t, x: (state.t - first) / span, seq, counts: countCells(seq) });
-  }
-  return out;
-}
-
-function chart(points) {
+// life: of History.lifeOf.
+function chart(life) {
+  const stride = Math.ceil(life.length / POINTS);
+  const points = life.filter((_, i) => i % stride === 0 || i === life.length - 1).map(({ t, seq }) => ({ t, counts: countCells(seq) }));
   const begin = points[0].t, span = Math.max(1e-3, points[points.length - 1].t - begin);
   const most = Math.max(1, ...points.map((p) => KINDS.reduce((sum, k) => sum + p.counts[k], 0)));
   const x = (p) => (100 * (p.t - begin) / span).toFixed(2);
@@ -38,22 +27,23 @@ function chart(points) {
 }
 
 // What changed from one state of the sequence to the next, where no note says it.
-function events(points, t0) {
+function events(life) {
   const out = [];
   const say = (t, words) => out.push({ t, words });
-  for (let i = 1; i < points.length; ++i) {
-    const before = points[i - 1].seq, now = points[i].seq;
-    if (before.s >= 2 && now.s < 2) say(points[i].t, "waits again");
+  for (let i = 1; i < life.length; ++i) {
+    const before = life[i - 1].seq, now = life[i].seq;
+    if (before.s >= 2 && now.s < 2) say(life[i].t, "waits again");
     if (before.ft === 0 && now.ft > 0) say(now.ft / 1e6, `first token, ${clock(now.ft / 1e6 - now.at / 1e6)} after it arrived`);
-    if (now.lg > before.lg) say(points[i].t, `${now.lg - before.lg} gap${now.lg - before.lg > 1 ? "s" : ""} between tokens too long`);
+    if (now.lg > before.lg) say(life[i].t, `${now.lg - before.lg} gap${now.lg - before.lg > 1 ? "s" : ""} between tokens too long`);
   }
-  return out.map((event) => ({ ...event, at: event.t - t0 }));
+  return out;
 }
 
-export function showLife(history, id, t, t0) {
+export function showLife(history, id, t) {
   const seq = history.stateAt(t).seqs.get(id) || history.gone.get(id);
   if (!seq) return;
-  const points = course(history, id, t);
+  const t0 = history.zero;
+  const life = history.lifeOf(id, t);
   const counts = countCells(seq);
   const bounds = BOUNDS.map((name, i) => seq.slo?.[i] > 0 && `${name} ${seq.slo[i]} ms`).filter(Boolean).join(", ");
   const facts = [
@@ -65,16 +55,14 @@ export function showLife(history, id, t, t0) {
     ["preempted", `${seq.pe} times`], ["cells", KINDS.filter((k) => counts[k] > 0).map((k) => `${k} ${counts[k]}`).join(", ") || "none"],
     ["promised", (seq.pm || []).map((n, i) => n > 0 && `${n} on the ${["device", "host", "disk"][i]}`).filter(Boolean).join(", ") || "nothing"],
   ];
-  const told = history.notesAt(t, 400, id).map((note) => ({ t: note.t, at: note.t - t0, words: note.words }));
-  const timeline = [...told, ...events(points, t0)].sort((a, b) => a.t - b.t);
-  if (seq.end) timeline.push({ t: seq.end, at: seq.end - t0, words: "ended" });
+  const timeline = [...history.notesAt(t, 400, id), ...events(life)].sort((a, b) => a.t - b.t);
+  if (seq.end) timeline.push({ t: seq.end, words: "ended" });
   const dialog = el("dialog", { class: "life", "aria-labelledby": "life-title" },
     // What has the focus is scrolled to, and a long life begins at its top.
     el("h2", { id: "life-title", tabindex: "-1", autofocus: true }, `Sequence ${id}`),
     el("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    points.length > 1 ? chart(points) : null,
-    points.length > 1 ? el("p", { class: "muted" }, `Its cells from ${clock(points[0].t - t0)} to ${clock(points[points.length - 1].t - t0)}`) : null,
-    el("ol", { class: "timeline" }, ...timeline.slice(-200).map((e) => el("li", {}, el("time", {}, clock(e.at)), e.words))),
+    life.length > 1 ? [chart(life), el("p", { class: "muted" }, `Its cells from ${clock(life[0].t - t0)} to ${clock(life.at(-1).t - t0)}`)] : null,
+    el("ol", { class: "timeline" }, ...timeline.slice(-200).map((e) => el("li", {}, el("time", {}, clock(e.t - t0)), e.words))),
     el("form", { method: "dialog", class: "dialog-buttons" }, el("button", { class: "button primary" }, "Close")));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

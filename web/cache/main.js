@@ -39,32 +39,35 @@ function showPlay() {
 const begin = () => Math.min(...panes.map((p) => p.begin));
 const end = () => Math.max(0, ...panes.map((p) => p.end));
 
-function toggle() {
-  if (live && follow) follow = false;
-  else if (!live && !playing && at >= end() - 1e-6) { at = begin(); playing = true; }
-  else playing = !playing;
+// What is shown stays until the reader moves it; a live map goes on behind it.
+function pause() {
+  follow = playing = false;
+  for (const p of panes) p.hold();
   showPlay();
 }
+
+function play() {
+  if (!live && at >= end() - 1e-6) at = begin();
+  playing = true;
+  for (const p of panes) p.release();
+  showPlay();
+}
+
+const toggle = () => (follow || playing ? pause() : play());
 
 function goLive() {
   follow = true;
   playing = false;
+  for (const p of panes) p.release();
   showPlay();
 }
 
 // To the next frame of any pane, or the one before.
 function step(forward) {
-  follow = playing = false;
-  let best = forward ? Infinity : -Infinity;
-  for (const p of panes) {
-    const h = p.history;
-    const i = h.indexAt(at + p.zero) + (forward ? 1 : -1);
-    if (i < 0 || i >= h.frames.length) continue;
-    const t = h.frames[i].t - p.zero;
-    best = forward ? Math.min(best, t) : Math.max(best, t);
-  }
-  if (Number.isFinite(best)) seek(best + 1e-9);
-  showPlay();
+  pause();
+  if (forward && at >= end() - 1e-6) for (const p of panes) p.hold(true); // what has come since
+  const times = panes.map((p) => p.beside(at, forward)).filter((t) => t !== null);
+  if (times.length > 0) seek(forward ? Math.min(...times) : Math.max(...times));
 }
 
 function seek(t) {
@@ -84,10 +87,10 @@ function tick() {
   const now = performance.now();
   const passed = (now - lastTick) / 1000;
   lastTick = now;
-  if (document.hidden || panes.length === 0 || panes.every((p) => p.history.frames.length === 0)) return;
+  if (document.hidden || panes.length === 0 || panes.every((p) => p.empty)) return;
   if (follow) at = end();
   else if (playing) {
-    at += passed * speed;
+    at = Math.max(begin(), at + passed * speed);
     if (at >= end()) {
       at = end();
       if (live) goLive(); else playing = false;
@@ -113,7 +116,7 @@ async function watch(pane) {
       const answer = await call("cache/stream");
       status.textContent = "live";
       status.className = "status on";
-      for await (const line of events(answer)) pane.add(JSON.parse(line));
+      for await (const line of events(answer)) pane.add(JSON.parse(line), line.length);
       status.textContent = "the stream has ended; trying again";
     } catch (failure) {
       if (failure instanceof ApiFailure && [401, 403, 404].includes(failure.status)) {
@@ -132,7 +135,7 @@ async function read(pane, index) {
   const answer = await call(`cache/records/${index}`);
   let count = 0;
   for await (const line of lines(answer)) {
-    pane.add(JSON.parse(line));
+    pane.add(JSON.parse(line), line.length);
     if (++count % 2000 !== 0) continue;
     status.textContent = `reading ${pane.name}: ${count} frames`;
     await new Promise((resolve) => { setTimeout(resolve); });
@@ -170,10 +173,10 @@ document.body.append(
     slider, time, el("label", { class: "choice" }, "Speed ", speedChoice), liveButton));
 slider.addEventListener("pointerdown", () => { dragging = true; });
 slider.addEventListener("pointerup", () => { dragging = false; });
-slider.addEventListener("input", () => { follow = playing = false; seek(Number(slider.value)); showPlay(); });
+slider.addEventListener("input", () => { pause(); seek(Number(slider.value)); });
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("input, select, textarea, dialog, button") || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === " ") toggle();
+  if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === " " && !event.target.closest("button")) toggle();
   else if (event.key === "ArrowLeft") step(false);
   else if (event.key === "ArrowRight") step(true);
   else if (event.key === "End" && live) goLive();

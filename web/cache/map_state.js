@@ -15,9 +15,10 @@ export class MapHead {
 }
 
 // Before the first line.
-export const emptyState = () => ({ f: 0, t: 0, step: 0, seqs: new Map(), moves: [], claims: [], notes: [], unsaid: 0, g: {}, seen: 0 });
+export const emptyState = () => ({ f: 0, t: 0, step: 0, seqs: new Map(), moves: [], claims: [], notes: [], unsaid: 0, g: {} });
 
-function changedSequence(old, line, groups) {
+// old: undefined for a new one.
+export function changedSequence(old, line, groups) {
   const seq = old ? { ...old } : { id: line.id, groups: new Array(groups).fill(RUNS) };
   for (const [key, value] of Object.entries(line)) if (key !== "c") seq[key] = value;
   if (!line.c) return seq;

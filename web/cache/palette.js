@@ -96,7 +96,6 @@ export class Palette {
       this.solid[kind] = read(colour);
       this.filling[kind] = stripes(context, this.solid[kind], this.surface);
     }
-    this.series = ["--data-1", "--data-2", "--data-3", "--data-4", "--data-5", "--data-6"].map(read);
     this.dropped = dots(context, this["line-strong"], this.raised);
     this.dead = this.line;
     probe.remove();

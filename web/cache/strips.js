@@ -79,10 +79,9 @@ export class Strips {
     this.strip = groups * this.cell;
     this.oneLine = this.strip < 28;
     this.pitch = this.compact ? this.strip + 6 : Math.max(18, this.strip + (this.oneLine ? 8 : 14));
-    for (const seq of this.rows) {
-      this.most = Math.max(this.most, Math.ceil(Math.max(seq.k, seq.p) / this.head.block_tokens));
-    }
-    this.most = Math.ceil(this.most / 8) * 8;
+    const most = this.rows.reduce((most, seq) => Math.max(most, Math.ceil(Math.max(seq.k, seq.p) / this.head.block_tokens)), 8);
+    // It has half of the room at least, so that the axis does not change with each sequence.
+    if (most > this.most || most * 2 < this.most) this.most = Math.ceil(most / 8) * 8;
     const room = Math.max(100, width - this.labels - this.tags - PAD);
     const step = room / this.most;
     this.block = step >= 1 ? Math.min(16, Math.floor(step)) : step;
@@ -176,6 +175,7 @@ export class Strips {
     c.lineWidth = 1;
     c.strokeRect(this.labels - 0.5, y - 0.5, ahead * this.block + 1, this.strip + 1);
     if (this.compact) this.paintShares(seq, y, blocks); else this.paintCells(seq, y, blocks);
+    this.paintShared(seq, y + this.strip + 1);
     this.paintTags(seq, y, Math.min(this.labels + ahead * this.block + 8, this.width - this.tags));
   }
 
@@ -194,7 +194,6 @@ export class Strips {
     if (this.block >= 4) for (let b = 1; b < blocks; ++b) c.fillRect(this.labels + b * this.block - 1, y, 1, this.strip);
     if (this.cell >= 5) for (let g = 1; g < this.head.groups; ++g) c.fillRect(this.labels, y + g * this.cell - 1, blocks * this.block, 1);
     c.globalAlpha = 1;
-    this.paintShared(seq, y + this.strip + 1);
   }
 
   paintRun(look, x, y, w, h) {

@@ -1,20 +1,22 @@
 // The conversation that is shown: what asks the model, and what the reader may do with what was said.
 import { generate, samplingFields } from "./generate.js";
+import { showChildren } from "../common/dom.js";
 import { MessageView } from "./message.js";
-import { addNode, pathTo, placeOf, requestMessages, saveConversation, showSibling, shownPath } from "./store.js";
+import { addNode, pathTo, placeOf, requestMessages, saveConversation, showSibling, shownPath, takeOver } from "./store.js";
 
 const SAVE_EVERY_MS = 1000; // while an answer grows
 const SPOKEN_CHARACTERS = 1500;
 
 export class Chat {
   // `log` is where messages go, and scrolls. `hooks`: changed() when titles, the running answer or figures have changed;
-  // say(text) to readers of the screen; warn(text) in the page.
+  // say(text) to readers of the screen; warn(text) in the page; answered(error) when an answer has ended, with what went wrong or null.
   constructor(log, hooks) {
     this.log = log;
     this.hooks = hooks;
     this.views = new Map();
     this.model = null; // {id, max_model_len}
-    this.abort = null; // of the answer that is being made
+    this.abort = null; // of the answer that is being made,
+    this.answering = null; // and its node
     this.follows = true; // the log stays at its end, until the reader scrolls up
     log.addEventListener("scroll", () => {
       this.follows = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
@@ -44,14 +46,7 @@ export class Chat {
 
   show() {
     const path = shownPath(this.conversation);
-    const elements = path.map((id, i) => this.showNode(id, i === path.length - 1).element);
-    // Only what differs is touched, so that the focus and selections stay.
-    for (const child of [...this.log.children]) {
-      if (!elements.includes(child)) child.remove();
-    }
-    elements.forEach((element, i) => {
-      if (this.log.children[i] !== element) this.log.insertBefore(element, this.log.children[i] ?? null);
-    });
+    showChildren(this.log, path.map((id, i) => this.showNode(id, i === path.length - 1).element));
     this.hooks.changed();
   }
 
@@ -70,9 +65,9 @@ export class Chat {
   }
 
   // --- What the reader does ---
+  // An answer that is being made then is stopped where another one is asked for.
 
   ask(text) {
-    if (this.running) return;
     const path = shownPath(this.conversation);
     const id = addNode(this.conversation, path.at(-1) ?? 0, { role: "user", content: text });
     this.answer(id);
@@ -80,7 +75,7 @@ export class Chat {
 
   // Another answer in the place of this one.
   regenerate(id) {
-    if (!this.running) this.answer(this.conversation.nodes[id].parent);
+    this.answer(this.conversation.nodes[id].parent);
   }
 
   regenerateLast() {
@@ -90,18 +85,16 @@ export class Chat {
 
   // The same question in other words, beside the first one.
   edit(id, text) {
-    if (this.running) return;
     this.views.delete(id);
     this.answer(addNode(this.conversation, this.conversation.nodes[id].parent, { role: "user", content: text }));
   }
 
   editLast() {
     const id = shownPath(this.conversation).findLast((one) => this.conversation.nodes[one].role === "user");
-    if (id !== undefined && !this.running) this.views.get(id).beginEdit(this.conversation.nodes[id]);
+    if (id !== undefined) this.views.get(id).beginEdit(this.conversation.nodes[id]);
   }
 
   sibling(id, step) {
-    if (this.running) return;
     showSibling(this.conversation, id, step);
     this.show();
     this.save();
@@ -110,7 +103,6 @@ export class Chat {
   }
 
   sendResults(id, texts) {
-    if (this.running) return;
     let parent = id;
     this.conversation.nodes[id].calls.forEach((call, i) => {
       parent = addNode(this.conversation, parent, { role: "tool", call: call.id, name: call.name, content: texts[i] });
@@ -122,30 +114,51 @@ export class Chat {
     this.abort?.abort();
   }
 
+  // Another tab has kept this conversation.
+  takeOver() {
+    takeOver(this.conversation, this.answering);
+    this.show();
+    this.scrollToEnd();
+  }
+
+  // The page is left.
+  leave() {
+    if (!this.running) return;
+    this.answering.state = "stopped";
+    this.save();
+  }
+
   // --- Asking the model ---
 
   async answer(parent) {
+    this.stop();
     const { conversation } = this;
     const path = pathTo(conversation, parent);
     const id = addNode(conversation, parent, { role: "assistant", model: this.model?.id, content: "", reasoning: "", calls: [], state: "running" });
     const node = conversation.nodes[id];
     const abort = new AbortController();
     this.abort = abort;
+    this.answering = node;
     this.show();
     this.scrollToEnd(true);
     this.hooks.say("The model answers.");
     this.save();
     const request = { messages: requestMessages(conversation, path), ...samplingFields(conversation.settings) };
     if (this.model) request.model = this.model.id;
+    let wrong = null;
     try {
       await generate(request, node, abort.signal, () => this.grown(conversation, id));
       node.state = "done";
     } catch (error) {
       node.state = abort.signal.aborted ? "stopped" : "failed";
-      if (!abort.signal.aborted) node.error = error.status === undefined ? `The server cannot be reached: ${error.message}` : error.message;
+      if (!abort.signal.aborted) {
+        wrong = error;
+        node.error = error.status === undefined ? `The server cannot be reached: ${error.message}` : error.message;
+      }
     }
-    if (this.abort === abort) this.abort = null;
+    if (this.abort === abort) this.abort = this.answering = null;
     this.save(conversation);
+    this.hooks.answered(wrong);
     if (this.conversation !== conversation) return this.hooks.changed(); // another one is open now
     this.show();
     this.scrollToEnd();
@@ -174,7 +187,7 @@ export class Chat {
 
   save(conversation = this.conversation) {
     this.saved = performance.now();
-    if (!saveConversation(conversation)) {
+    if (!saveConversation(conversation, this.answering)) {
       this.hooks.warn("This browser keeps no more conversations: its storage is full or forbidden. Delete old ones to make room.");
     }
     this.hooks.changed();

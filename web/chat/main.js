@@ -40,6 +40,8 @@ const chat = new Chat(log, {
   say: (text) => (spoken.textContent = text),
   warn,
   scrolled: (follows) => (toEnd.hidden = follows),
+  // The key was given meanwhile, or the server has another model now.
+  answered: (error) => (!chat.model || error?.status === 404) && findModel(),
 });
 
 const composer = el("form", { class: "composer" }, el("div", { class: "composer-box" }, input, send),
@@ -68,6 +70,7 @@ function openConversation(conversation) {
 }
 
 function openById(id) {
+  if (id && chat.conversation?.id === id) return focusInput();
   const conversation = id && store.loadConversation(id);
   openConversation(conversation || store.newConversation());
 }
@@ -84,7 +87,7 @@ function removeConversation(id, title) {
 function deleteAll() {
   if (!window.confirm("Delete all conversations of this browser?")) return false;
   chat.stop();
-  for (const { id } of store.listConversations()) store.deleteConversation(id);
+  store.deleteAllConversations();
   openConversation(store.newConversation());
   return true;
 }
@@ -146,8 +149,12 @@ function fitInput() {
 
 // --- The model ---
 
+let finding = false;
+
 async function findModel() {
-  for (;;) {
+  if (finding) return;
+  finding = true;
+  while (finding) {
     try {
       await getJson("health");
       const { data } = await getJson("v1/models");
@@ -159,12 +166,12 @@ async function findModel() {
       modelChoice.onchange = () => (chat.model = data.find((model) => model.id === modelChoice.value));
       warn("");
       showState();
-      return;
+      finding = false;
     } catch (error) {
       modelName.textContent = "no model";
       warn(error.status === 503 ? "The model is being loaded…" : error.status ? error.message : "The server cannot be reached.");
-      if (error.status === 401) return;
-      await new Promise((resolve) => setTimeout(resolve, 1000));
+      finding = error.status !== 401;
+      if (finding) await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
 }
@@ -212,8 +219,18 @@ document.addEventListener("keydown", (event) => {
     SHORTCUTS[event.code]();
   }
 });
-window.addEventListener("storage", () => sidebar.show(chat.conversation.id)); // another tab has changed something
-window.addEventListener("pagehide", () => chat.running && chat.save());
+// Another tab has changed something.
+window.addEventListener("storage", (event) => {
+  const { id } = chat.conversation;
+  if (store.wasDeleted(id)) {
+    openConversation(store.newConversation());
+    spoken.textContent = "Another tab has deleted this conversation.";
+  } else if (store.isOf(event.key, id)) {
+    chat.takeOver();
+  }
+  sidebar.show(chat.conversation.id);
+});
+window.addEventListener("pagehide", () => chat.leave());
 
 welcome.append(el("img", { src: "assets/common/icon.svg", alt: "", width: "56", height: "56" }), el("h2", {}, "What would you like to know?"),
   el("p", { class: "muted" }, "The model runs on your server. What you write goes nowhere else."), el("div", { class: "suggestions" }, SUGGESTIONS.map((text) =>

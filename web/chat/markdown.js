@@ -85,7 +85,7 @@ export class MarkdownView {
   constructor(element) {
     this.element = element;
     this.blocks = []; // {source, nodes}
-    this.references = 0;
+    this.references = "";
   }
 
   // `growing`: more will come, so that the last block is not whole.
@@ -97,8 +97,8 @@ export class MarkdownView {
     }
     const environment = {};
     const tokens = parser.parse(text, environment);
-    const references = Object.keys(environment.references ?? {}).length;
-    if (this.blocks.length === 0 || references !== this.references) this.clear(); // a link further up may have its target now
+    const references = JSON.stringify(environment.references ?? {});
+    if (this.blocks.length === 0 || references !== this.references) this.clear(); // a link further up may have another target now
     this.references = references;
     this.update(this.split(tokens, text.split("\n")), growing);
   }

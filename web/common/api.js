@@ -8,10 +8,9 @@ const KEY = "kvasir.key";
 const address = (path) => new URL(path.replace(/^\//, ""), document.baseURI);
 
 export class ApiFailure extends Error {
-  constructor(status, message, retryAfter = 0) {
+  constructor(status, message) {
     super(message);
     this.status = status;
-    this.retryAfter = retryAfter; // seconds; 0: unknown
   }
 }
 
@@ -49,7 +48,7 @@ async function failureOf(answer) {
   try {
     message = JSON.parse(text).error.message;
   } catch { /* a proxy's page */ }
-  return new ApiFailure(answer.status, message, Number(answer.headers.get("Retry-After")) || 0);
+  return new ApiFailure(answer.status, message);
 }
 
 // As fetch(), but an answer that is no success is thrown as an ApiFailure, and a missing key is asked for.

@@ -17,6 +17,32 @@ export const el = (tag, attributes = {}, ...children) => fill(document.createEle
 
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+// Makes these elements the children of `parent`, in this order. Those that are there already are not made anew, nor moved if their
+// order is as it was, so that focus and selections stay; the focus of one that goes is given to the nearest that stays.
+export function showChildren(parent, elements) {
+  const stays = new Set(elements);
+  for (const child of [...parent.children]) {
+    if (stays.has(child)) continue;
+    if (child.contains(document.activeElement)) (buttonBeside(child, stays) ?? parent.closest("[tabindex]"))?.focus({ preventScroll: true });
+    child.remove();
+  }
+  let at = parent.firstElementChild;
+  for (const element of elements) {
+    if (element === at) at = at.nextElementSibling;
+    else parent.insertBefore(element, at);
+  }
+}
+
+function buttonBeside(child, stays) {
+  for (const step of ["nextElementSibling", "previousElementSibling"]) {
+    for (let other = child[step]; other; other = other[step]) {
+      const button = stays.has(other) && other.querySelector("button:enabled");
+      if (button) return button;
+    }
+  }
+  return null;
+}
+
 // Paths of line icons in a square of 24.
 const ICONS = {
   attention: "M12 8v5 M12 16.5v.01 M12 3 2.5 20h19z",
