@@ -25,6 +25,8 @@ struct CacheGeometry {
   // Bytes of K alone (V is as large), including the scales of the cache type: kv_heads *
   // ops::kv_row_bytes().
   uint64_t kv_plane_bytes_per_token_layer = 0;
+  // K and V; or 1, where V is a part of K (latent attention).
+  uint32_t kv_planes = 2;
   // Bytes of X, the operand of the QKV projection, including scales; a multiple of 4. 0: no copies in form X.
   uint64_t x_bytes_per_token_layer = 0;
   // In the layer groups `windowed` a position attends to no more than its last `window` positions, its own
@@ -41,11 +43,15 @@ struct CacheGeometry {
 
   // K (or V) of one layer of a block.
   uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
+  // From where K of a layer of a block begins to where its V does.
+  uint64_t v_offset() const { return (kv_planes - 1) * layer_plane_bytes(); }
+  // K and V of one token in one layer.
+  uint64_t kv_bytes_per_token_layer() const { return kv_planes * kv_plane_bytes_per_token_layer; }
   bool has(Form form) const { return piece_bytes(form) > 0; }
   // A cell is one piece for each layer of its group, one behind the other, in the order of the layers. A
-  // piece is contiguous: K and then V, or X.
+  // piece is contiguous: K and then V (if they are two planes), or X.
   uint64_t piece_bytes(Form form) const {
-    return form == Form::kKv ? 2 * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
+    return form == Form::kKv ? kv_planes * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
   }
   uint64_t cell_bytes(Form form) const { return piece_bytes(form) * layers_per_group; }
   uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }

@@ -16,7 +16,7 @@ struct Workload {
   std::unique_ptr<ModelFile> file;
   std::vector<RigRequest> requests;
 };
-// By default of a llama: of another architecture, the model of tiny_architectures(). Those of Gemma have
+// By default of a llama: of another architecture, the model of tiny_architectures(), or the last of tiny_latents(). Those of Gemma have
 // pieces of SentencePiece, of which their prompts are.
 Workload make_workload(ops::WeightType type, const std::string& architecture = "llama");
 
