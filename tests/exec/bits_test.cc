@@ -203,8 +203,8 @@ TEST(Bits, LatentAttentionMatchesTheReference) {
   }
 }
 
-// Every kind of scenario, and at the full level each of them, with the rows of latent attention: one plane, and
-// no X. The model has experts.
+// Every kind of scenario, and at the full level each of them, with the rows of latent attention: one plane,
+// and no X. The model has experts.
 TEST(Bits, LatentAttentionInScenarios) {
   const Workload work = make_workload(WeightType::kF32, "deepseek2");
   ASSERT_TRUE(work.file->spec().is_latent());
