@@ -25,8 +25,6 @@ struct CacheGeometry {
   // Bytes of K alone (V is as large), including the scales of the cache type: kv_heads *
   // ops::kv_row_bytes().
   uint64_t kv_plane_bytes_per_token_layer = 0;
-  // K and V; or 1, where V is a part of K (latent attention).
-  uint32_t kv_planes = 2;
   // Bytes of X, the operand of the QKV projection, including scales; a multiple of 4. 0: no copies in form X.
   uint64_t x_bytes_per_token_layer = 0;
   // In the layer groups `windowed` a position attends to no more than its last `window` positions, its own
@@ -35,6 +33,8 @@ struct CacheGeometry {
   LayerSet windowed{};
   // Tokens of a chunk for which a sequence has room beside its window in any case.
   uint32_t window_chunk = 512;
+  // Planes of K and V: two, or one where V is a part of K (latent attention).
+  uint32_t kv_planes = 2;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }

@@ -196,8 +196,9 @@ TEST(PackedModel, OldFilesOfLatentAttentionGiveTheSameMatrices) {
         EXPECT_EQ(std::memcmp(v.data, w.data, ops::packed_bytes(v.type, v.n, v.k)), 0) << l << " " << h;
         const ops::PackedMatrix &p = x.absorb[h].parts[0].matrix, &q = y.absorb[h].parts[0].matrix;
         EXPECT_EQ(q.type, type == WeightType::kQ8_0 ? WeightType::kF32 : type);
-        if (p.type == q.type)
+        if (p.type == q.type) {
           EXPECT_EQ(std::memcmp(p.data, q.data, ops::packed_bytes(p.type, p.n, p.k)), 0) << l << " " << h;
+        }
       }
     }
   }

@@ -335,9 +335,9 @@ TEST(AttentionLeaf, APartOfKAsVGivesWhatTwoPlanesGive) {
         writer.write_kv(two, 0, p % two.block_tokens, row.data(), row.data(), k[b].data(), v[b].data());
         writer.write_kv(one, 0, p % two.block_tokens, row.data(), nullptr, both[b].data(), nullptr);
       }
-      const auto tiles = [](const std::vector<AlignedBytes>& planes) {
+      const auto tiles = [](std::vector<AlignedBytes>& planes) {
         std::vector<const void*> out;
-        for (const AlignedBytes& plane : planes) out.push_back(plane.data());
+        for (AlignedBytes& plane : planes) out.push_back(plane.data());
         return out;
       };
       const auto k_tiles = tiles(k), v_tiles = tiles(v), both_tiles = tiles(both);

@@ -6,6 +6,7 @@
 
 #include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
+#include "model/folders/folder_deepseek.h"
 
 namespace kvasir {
 namespace {
@@ -74,39 +75,6 @@ constexpr TensorName kQwen2Experts[] = {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-};
-constexpr TensorName kDots1Experts[] = {
-    {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
-    {"mlp.experts.*.up_proj", "ffn_up.*"},
-    {"mlp.experts.*.down_proj", "ffn_down.*"},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
-};
-// kv_b_proj becomes attn_k_b and attn_v_b: see latent_rows.h.
-constexpr TensorName kDeepseekMatrices[] = {
-    {"self_attn.q_proj", "attn_q"},      {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
-    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},           {"mlp.down_proj", "ffn_down"},
-    {"self_attn.q_a_proj", "attn_q_a"},  {"self_attn.q_b_proj", "attn_q_b"},
-    {"self_attn.kv_b_proj", "attn_k_b"},
-};
-constexpr TensorName kDeepseekNorms[] = {
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
-    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
-};
-constexpr TensorName kDeepseek2Experts[] = {
-    {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
-    {"mlp.experts.*.up_proj", "ffn_up.*"},
-    {"mlp.experts.*.down_proj", "ffn_down.*"},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
 };
 constexpr TensorName kGptOssNorms[] = {
     {"input_layernorm", "attn_norm"},
@@ -327,120 +295,6 @@ void describe_qwen2moe(FolderConfig& c) {
 void describe_qwen3moe(FolderConfig& c) {
   describe_qwen_moe(c);
   c.read_attention_bias();
-}
-
-void describe_dots1(FolderConfig& c) {
-  describe_common(c);
-  c.read_rope();
-  c.read_attention_bias();
-  const int64_t first = c.fields.integer("max_window_layers", 0, INT32_MAX).value_or(62);
-  std::vector<bool> windowed;
-  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l >= first);
-  c.write_windows(c.sliding_window(), windowed);
-  c.read_experts("n_routed_experts", "moe_intermediate_size");
-  const auto write = [&c](std::string_view name, int64_t value) {
-    c.out.set_u32(c.key(name), static_cast<uint32_t>(value));
-  };
-  constexpr int64_t kSigmoid = 2;
-  write("expert_gating_func", kSigmoid);
-  write("expert_shared_count", c.fields.integer("n_shared_experts", 0, INT32_MAX).value_or(0));
-  write("expert_group_count", c.fields.integer("n_group", 1, INT32_MAX).value_or(1));
-  write("expert_group_used_count", c.fields.integer("topk_group", 1, INT32_MAX).value_or(1));
-  c.out.set_bool(c.key("expert_weights_norm"), c.fields.flag("norm_topk_prob", false));
-  c.out.set_f32(c.key("expert_weights_scale"),
-                static_cast<float>(c.fields.number("routed_scaling_factor").value_or(1)));
-  const int64_t dense = c.fields.integer("first_k_dense_replace", 0, INT32_MAX).value_or(0);
-  write("leading_dense_block_count", dense);
-  c.write_expert_layers([dense](int64_t layer) { return layer >= dense; });
-  // The published configuration has the name of the method as that of the function; neither is looked at.
-  for (const auto& [field, wanted] : {std::pair{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}) {
-    const std::string found = c.fields.text(field).value_or(wanted);
-    if (found != wanted && found != "noaux_tc") {
-      c.fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
-    }
-  }
-  if (c.fields.integer("moe_layer_freq", 1, INT32_MAX).value_or(1) != 1) {
-    c.fields.unsupported("moe_layer_freq", "where only 1 is supported; use another model");
-  }
-  c.fields.ignore({"ep_size"});
-}
-
-// Counts, norm and factor of experts as DeepSeek's configurations say them, and which layers have them.
-void describe_deepseek_experts(FolderConfig& c, int64_t gating) {
-  c.read_experts("n_routed_experts", "moe_intermediate_size");
-  const auto write = [&c](std::string_view name, int64_t value) {
-    c.out.set_u32(c.key(name), static_cast<uint32_t>(value));
-  };
-  write("expert_gating_func", gating);
-  const int64_t shared = c.fields.integer("n_shared_experts", 0, INT32_MAX).value_or(0);
-  c.shared_expert = shared > 0;
-  write("expert_shared_count", shared);
-  const int64_t dense = c.fields.integer("first_k_dense_replace", 0, INT32_MAX).value_or(0);
-  write("leading_dense_block_count", dense);
-  c.write_expert_layers([dense](int64_t layer) { return layer >= dense; });
-  c.out.set_f32(c.key("expert_weights_scale"),
-                static_cast<float>(c.fields.number("routed_scaling_factor").value_or(1)));
-  if (c.fields.integer("moe_layer_freq", 1, INT32_MAX).value_or(1) != 1) {
-    c.fields.unsupported("moe_layer_freq", "where only 1 is supported; use another model");
-  }
-  c.fields.ignore({"ep_size"});
-}
-
-void write_groups(FolderConfig& c) {
-  for (const auto& [field, name] :
-       {std::pair{"n_group", "expert_group_count"}, {"topk_group", "expert_group_used_count"}}) {
-    const int64_t value = c.fields.is_null(field) ? 1 : c.fields.integer(field, 1, INT32_MAX).value_or(1);
-    c.out.set_u32(c.key(name), static_cast<uint32_t>(value));
-  }
-}
-
-// Latent attention. Norms of the ranks have transformers' own epsilon, which is that of all published files.
-void describe_deepseek(FolderConfig& c) {
-  c.read_sizes();
-  c.read_latent_sizes();
-  c.read_rms_epsilon();
-  if (std::fabs(c.fields.number("rms_norm_eps").value_or(1e-6) - 1e-6) > 1e-12) {
-    c.fields.unsupported("rms_norm_eps", "where only 1e-6 is supported; use another model");
-  }
-  c.require_activation("hidden_act", "silu");
-  c.fields.refuse("mlp_bias");
-  c.fields.refuse("attention_bias");
-  c.read_rope();
-}
-
-void describe_deepseek_v2(FolderConfig& c) {
-  describe_deepseek(c);
-  describe_deepseek_experts(c, 1);
-  const std::string method = c.fields.text("topk_method").value_or("greedy");
-  if (method == "group_limited_greedy") {
-    write_groups(c);
-  } else if (method == "greedy") {
-    c.fields.ignore({"n_group", "topk_group"});
-  } else {
-    c.fields.unsupported("topk_method", "where only greedy and group_limited_greedy are supported");
-  }
-  // transformers does not divide weights by their sum, whatever is said here; no published file asks for it.
-  c.fields.refuse("norm_topk_prob");
-  if (c.fields.text("scoring_func").value_or("softmax") != "softmax") {
-    c.fields.unsupported("scoring_func", "where only 'softmax' is supported; use another model");
-  }
-}
-
-void describe_deepseek_v3(FolderConfig& c) {
-  describe_deepseek(c);
-  describe_deepseek_experts(c, 2);
-  write_groups(c);
-  c.out.set_bool(c.key("expert_weights_norm"), c.fields.flag("norm_topk_prob", true));
-  if (!c.fields.flag("rope_interleave", true)) {
-    c.fields.unsupported("rope_interleave", "where only true is supported; use another model");
-  }
-  for (const auto& [field, wanted] : {std::pair{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}) {
-    if (c.fields.text(field).value_or(wanted) != wanted) {
-      c.fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
-    }
-  }
-  // Layers behind the last one, which guess further tokens.
-  c.further_layers = c.fields.integer("num_nextn_predict_layers", 0, 1024).value_or(0);
 }
 
 // Windows in every other layer, the first one has one. Only one slope and one limit of the activation
