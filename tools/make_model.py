@@ -184,6 +184,9 @@ class ModelWriter:
             out.add_u32(f"{arch}.attention.value_length", o.kv_rank)
             out.add_u32(f"{arch}.attention.key_length_mla", o.head_dim)
             out.add_u32(f"{arch}.attention.value_length_mla", o.value_dim)
+            out.add_u32(f"{arch}.leading_dense_block_count", o.layers)  # these three are for llama.cpp
+            out.add_u32(f"{arch}.expert_feed_forward_length", o.ffn)
+            out.add_u32(f"{arch}.expert_shared_count", 0)
         else:
             out.add_u32(f"{arch}.attention.head_count_kv", o.kv_heads)
             out.add_u32(f"{arch}.attention.key_length", o.head_dim)

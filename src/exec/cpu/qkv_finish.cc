@@ -43,12 +43,14 @@ void QkvFinisher::rotate(uint32_t layer, int64_t position, int64_t heads, float*
   const ops::RopeTable* rope = model_.rope(layer);
   if (rope == nullptr) return;
   const ModelSpec& spec = model_.spec();
-  for (int64_t h = 0; spec.is_latent() && h < heads; ++h) {
-    kernels_.rope(x + h * spec.head_dim + spec.latent.rank, 1, spec.latent.rope_dim, rope->cos_row(position),
-                  rope->sin_row(position), rope->half);
+  const float *cos = rope->cos_row(position), *sin = rope->sin_row(position);
+  if (!spec.is_latent()) {
+    kernels_.rope(x, heads, spec.head_dim, cos, sin, rope->half);
+    return;
   }
-  if (spec.is_latent()) return;
-  kernels_.rope(x, heads, spec.head_dim, rope->cos_row(position), rope->sin_row(position), rope->half);
+  for (int64_t h = 0; h < heads; ++h) {
+    kernels_.rope(x + h * spec.head_dim + spec.latent.rank, 1, spec.latent.rope_dim, cos, sin, rope->half);
+  }
 }
 
 }  // namespace kvasir
