@@ -36,7 +36,7 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t laye
 // how large they are, so that none has layers of both kinds.
 void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_layer, CacheGeometry& layout);
 // Adds frames for X of so many bytes, unless K and V are no larger, or one plane (latent attention, whose
-// rows are smaller than X in every published model): then X saves nothing.
+// rows in bf16 are smaller than X in every published model): then X saves nothing.
 CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 
 // The token budget of a step: the option's, else 512, or 2,048 if the policy takes whole prompts (vLLM 0.5
