@@ -187,6 +187,11 @@ class ModelWriter:
             out.add_u32(f"{arch}.leading_dense_block_count", o.layers)  # these three are for llama.cpp
             out.add_u32(f"{arch}.expert_feed_forward_length", o.ffn)
             out.add_u32(f"{arch}.expert_shared_count", 0)
+            if o.yarn:
+                out.add_string(f"{arch}.rope.scaling.type", "yarn")
+                out.add_f32(f"{arch}.rope.scaling.factor", o.yarn)
+                out.add_f32(f"{arch}.rope.scaling.yarn_log_multiplier", 0.0707)
+                out.add_u32(f"{arch}.rope.scaling.original_context_length", int(o.context / o.yarn))
         else:
             out.add_u32(f"{arch}.attention.head_count_kv", o.kv_heads)
             out.add_u32(f"{arch}.attention.key_length", o.head_dim)
@@ -240,6 +245,7 @@ def parse_options(arguments):
         parser.add_argument("--" + size.replace("_", "-"), type=int)
     parser.add_argument("--experts", type=int, help="experts of a layer, each of the width --ffn; default: no experts")
     parser.add_argument("--experts-used", type=int, help="those that a row passes through; default 2")
+    parser.add_argument("--yarn", type=float, help="with latent attention: how much longer YaRN makes the context; mscale is 0.707")
     parser.add_argument("--weights", choices=sorted(TENSOR_TYPES), default="q8_0", help="default q8_0")
     parser.add_argument("--embedding-weights", choices=sorted(TENSOR_TYPES),
                         help="type of the embedding and the output matrix; default: as --weights")
@@ -261,6 +267,8 @@ def complete_options(parser, o):
             setattr(o, key, preset.get(key))
     for key in LATENT:
         setattr(o, key, preset.get(key, 0))
+    if o.yarn and not o.kv_rank:
+        parser.error("--yarn is for a preset with latent attention")
     o.tied = True if o.tied is None else o.tied
     o.rope_base = o.rope_base or 10000.0
     o.kv_heads = o.kv_heads or o.heads
