@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a GGUF model of any llama shape with random weights and a byte-level tokenizer. Needs numpy.
+"""Writes a GGUF model of any llama shape, or one with latent attention, with random weights and a byte-level tokenizer. Needs
+numpy.
 
     make_model.py --preset tiny-gqa --weights q8_0 tiny.gguf
     make_model.py --layers 4 --dim 256 --heads 4 --ffn 512 --vocab 1024 --context 4096 small.gguf
@@ -28,7 +29,12 @@ PRESETS = {
     # A mixture as Mixtral is one, of 0.9 billion weights: a row passes through 0.17 billion of them.
     "16-experts": dict(layers=12, dim=1024, heads=16, kv_heads=4, head_dim=64, ffn=1408, vocab=32000, context=4096,
                        experts=16, experts_used=2),
+    # Latent attention of DeepSeek-V2-Lite's size without its experts, and the same heads with keys and values of their own.
+    "latent": dict(layers=12, dim=1024, heads=16, kv_heads=16, head_dim=192, ffn=2816, vocab=32000, context=8192, kv_rank=512,
+                   rope_dim=64, value_dim=128),
+    "16-heads": dict(layers=12, dim=1024, heads=16, kv_heads=16, head_dim=192, ffn=2816, vocab=32000, context=8192),
 }
+LATENT = ("kv_rank", "rope_dim", "value_dim")  # of presets alone
 SIZES = ("layers", "dim", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
 
@@ -130,31 +136,70 @@ class ModelWriter:
         self.out.add_tensor(name, (count, rows, columns), self.o.weights,
                             lambda: normal_chunks(name, self.o.seed, count * rows, columns, 0.0, deviation))
 
-    def norm(self, name, mean=1.0):
-        self.out.add_tensor(name, (self.o.dim,), "f32",
-                            lambda: normal_chunks(name, self.o.seed, 1, self.o.dim, mean, 0.1 * mean))
+    def heads(self, name, rows, columns):
+        """A matrix for each head, in one tensor."""
+        deviation, count = 1.0 / np.sqrt(columns), self.o.heads
+        self.out.add_tensor(name, (count, rows, columns), self.o.weights,
+                            lambda: normal_chunks(name, self.o.seed, count * rows, columns, 0.0, deviation))
+
+    def norm(self, name, mean=1.0, size=None):
+        size = size or self.o.dim
+        self.out.add_tensor(name, (size,), "f32",
+                            lambda: normal_chunks(name, self.o.seed, 1, size, mean, 0.1 * mean))
+
+    def attention(self, prefix):
+        o = self.o
+        q_dim, kv_dim = o.heads * o.head_dim, o.kv_heads * o.head_dim
+        self.matrix(prefix + "attn_q.weight", q_dim, o.dim, ATTENTION_SCALE)
+        if not o.kv_rank:
+            self.matrix(prefix + "attn_k.weight", kv_dim, o.dim, ATTENTION_SCALE)
+            self.matrix(prefix + "attn_v.weight", kv_dim, o.dim)
+            self.matrix(prefix + "attn_output.weight", o.dim, q_dim)
+            return
+        self.matrix(prefix + "attn_kv_a_mqa.weight", o.kv_rank + o.rope_dim, o.dim, ATTENTION_SCALE)
+        self.norm(prefix + "attn_kv_a_norm.weight", size=o.kv_rank)
+        self.heads(prefix + "attn_k_b.weight", o.kv_rank, o.head_dim - o.rope_dim)
+        self.heads(prefix + "attn_v_b.weight", o.value_dim, o.kv_rank)
+        self.matrix(prefix + "attn_output.weight", o.dim, o.heads * o.value_dim)
 
     def metadata(self):
         out, o = self.out, self.o
-        out.add_string("general.architecture", "llama")
+        arch = "deepseek2" if o.kv_rank else "llama"
+        out.add_string("general.architecture", arch)
         out.add_string("general.name", o.name)
         out.add_u32("general.file_type", FILE_TYPES[o.weights])
         out.add_u32("general.quantization_version", 2)
-        out.add_u32("llama.block_count", o.layers)
-        out.add_u32("llama.context_length", o.context)
-        out.add_u32("llama.embedding_length", o.dim)
-        out.add_u32("llama.feed_forward_length", o.ffn)
+        out.add_u32(f"{arch}.block_count", o.layers)
+        out.add_u32(f"{arch}.context_length", o.context)
+        out.add_u32(f"{arch}.embedding_length", o.dim)
+        out.add_u32(f"{arch}.feed_forward_length", o.ffn)
         if o.experts:
-            out.add_u32("llama.expert_count", o.experts)
-            out.add_u32("llama.expert_used_count", o.experts_used)
-        out.add_u32("llama.attention.head_count", o.heads)
-        out.add_u32("llama.attention.head_count_kv", o.kv_heads)
-        out.add_u32("llama.attention.key_length", o.head_dim)
-        out.add_u32("llama.attention.value_length", o.head_dim)
-        out.add_u32("llama.rope.dimension_count", o.head_dim)
-        out.add_u32("llama.vocab_size", o.vocab)
-        out.add_f32("llama.rope.freq_base", o.rope_base)
-        out.add_f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+            out.add_u32(f"{arch}.expert_count", o.experts)
+            out.add_u32(f"{arch}.expert_used_count", o.experts_used)
+        out.add_u32(f"{arch}.attention.head_count", o.heads)
+        if o.kv_rank:
+            out.add_u32(f"{arch}.attention.head_count_kv", 1)
+            out.add_u32(f"{arch}.attention.kv_lora_rank", o.kv_rank)
+            out.add_u32(f"{arch}.attention.key_length", o.kv_rank + o.rope_dim)
+            out.add_u32(f"{arch}.attention.value_length", o.kv_rank)
+            out.add_u32(f"{arch}.attention.key_length_mla", o.head_dim)
+            out.add_u32(f"{arch}.attention.value_length_mla", o.value_dim)
+            out.add_u32(f"{arch}.leading_dense_block_count", o.layers)  # these three are for llama.cpp
+            out.add_u32(f"{arch}.expert_feed_forward_length", o.ffn)
+            out.add_u32(f"{arch}.expert_shared_count", 0)
+            if o.yarn:
+                out.add_string(f"{arch}.rope.scaling.type", "yarn")
+                out.add_f32(f"{arch}.rope.scaling.factor", o.yarn)
+                out.add_f32(f"{arch}.rope.scaling.yarn_log_multiplier", 0.0707)
+                out.add_u32(f"{arch}.rope.scaling.original_context_length", int(o.context / o.yarn))
+        else:
+            out.add_u32(f"{arch}.attention.head_count_kv", o.kv_heads)
+            out.add_u32(f"{arch}.attention.key_length", o.head_dim)
+            out.add_u32(f"{arch}.attention.value_length", o.head_dim)
+        out.add_u32(f"{arch}.rope.dimension_count", o.rope_dim or o.head_dim)
+        out.add_u32(f"{arch}.vocab_size", o.vocab)
+        out.add_f32(f"{arch}.rope.freq_base", o.rope_base)
+        out.add_f32(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
 
     def tokenizer(self):
         tokens, types, merges = make_vocabulary(self.o.vocab)
@@ -172,15 +217,11 @@ class ModelWriter:
 
     def tensors(self):
         o = self.o
-        q_dim, kv_dim = o.heads * o.head_dim, o.kv_heads * o.head_dim
         self.matrix("token_embd.weight", o.vocab, o.dim, EMBEDDING_SCALE, kind=o.embedding_weights)
         for layer in range(o.layers):
             prefix = f"blk.{layer}."
             self.norm(prefix + "attn_norm.weight")
-            self.matrix(prefix + "attn_q.weight", q_dim, o.dim, ATTENTION_SCALE)
-            self.matrix(prefix + "attn_k.weight", kv_dim, o.dim, ATTENTION_SCALE)
-            self.matrix(prefix + "attn_v.weight", kv_dim, o.dim)
-            self.matrix(prefix + "attn_output.weight", o.dim, q_dim)
+            self.attention(prefix)
             self.norm(prefix + "ffn_norm.weight")
             if o.experts:
                 self.matrix(prefix + "ffn_gate_inp.weight", o.experts, o.dim, 2.0, kind="f32")
@@ -204,6 +245,7 @@ def parse_options(arguments):
         parser.add_argument("--" + size.replace("_", "-"), type=int)
     parser.add_argument("--experts", type=int, help="experts of a layer, each of the width --ffn; default: no experts")
     parser.add_argument("--experts-used", type=int, help="those that a row passes through; default 2")
+    parser.add_argument("--yarn", type=float, help="with latent attention: how much longer YaRN makes the context; mscale is 0.707")
     parser.add_argument("--weights", choices=sorted(TENSOR_TYPES), default="q8_0", help="default q8_0")
     parser.add_argument("--embedding-weights", choices=sorted(TENSOR_TYPES),
                         help="type of the embedding and the output matrix; default: as --weights")
@@ -223,6 +265,10 @@ def complete_options(parser, o):
     for key in (*SIZES, "experts", "experts_used", "tied", "rope_base"):
         if getattr(o, key) is None:
             setattr(o, key, preset.get(key))
+    for key in LATENT:
+        setattr(o, key, preset.get(key, 0))
+    if o.yarn and not o.kv_rank:
+        parser.error("--yarn is for a preset with latent attention")
     o.tied = True if o.tied is None else o.tied
     o.rope_base = o.rope_base or 10000.0
     o.kv_heads = o.kv_heads or o.heads

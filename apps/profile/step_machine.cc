@@ -99,7 +99,7 @@ uint32_t StepMachine::add(Step& step, uint32_t seq, Interval tokens, uint32_t& b
   for (uint32_t b = 0; b < slice.blocks; ++b) {
     for (uint32_t g = 0; g < geometry_.groups(); ++g) {
       const uint64_t at = block_at(block + b) + g * geometry_.cell_bytes(Form::kKv);
-      table.push_back({at, at + geometry_.layer_plane_bytes()});
+      table.push_back({at, at + geometry_.v_offset()});
     }
   }
   slice.table = std::make_shared<const BlockTable>(std::move(table));
@@ -118,7 +118,7 @@ void StepMachine::project(Step& step, StepSlice& slice, uint32_t index, uint32_t
   for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
     for (uint32_t b = 0; b < x_blocks; ++b) {
       const uint64_t k = ring + (block + b) * geometry_.piece_bytes(Form::kKv);
-      const KvPlanes to = {k, k + geometry_.layer_plane_bytes()};
+      const KvPlanes to = {k, k + geometry_.v_offset()};
       step.staged_planes(slice, b, layer) = to;
       const uint64_t x = block_at(block + b) + geometry_.groups() * geometry_.cell_bytes(Form::kKv) +
                          layer * geometry_.piece_bytes(Form::kX);

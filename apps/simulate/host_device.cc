@@ -64,6 +64,7 @@ json to_json(const CacheGeometry& g) {
           {"layers", g.layers},
           {"layers_per_group", g.layers_per_group},
           {"kv_plane_bytes_per_token_layer", g.kv_plane_bytes_per_token_layer},
+          {"kv_planes", g.kv_planes},
           {"x_bytes_per_token_layer", g.x_bytes_per_token_layer}};
 }
 CacheGeometry geometry_from(const json& j) {
@@ -75,6 +76,7 @@ CacheGeometry geometry_from(const json& j) {
   g.layers_per_group = whole_from(j.at("layers_per_group"), 1u, g.layers);
   g.kv_plane_bytes_per_token_layer =
       whole_from(j.at("kv_plane_bytes_per_token_layer"), uint64_t{1}, kMostBytes);
+  if (j.contains("kv_planes")) g.kv_planes = whole_from(j.at("kv_planes"), 1u, 2u);
   g.x_bytes_per_token_layer = whole_from(j.at("x_bytes_per_token_layer"), uint64_t{0}, kMostBytes);
   return g;
 }

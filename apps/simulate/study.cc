@@ -385,8 +385,7 @@ double Study::attainable_percent(size_t rate) const {
   device.max_num_seqs = options_.runtime.max_num_seqs;
   if (options_.runtime.kv_offloading_bytes > 0) {
     const LinkCost& link = system_.costs.links[index_of(Tier::kHost)][index_of(Tier::kDevice)];
-    const double token_bytes =
-        2.0 * static_cast<double>(system_.kv_plane_bytes_per_token_layer) * system_.layers;
+    const auto token_bytes = static_cast<double>(system_.kv_bytes_per_token());
     device.staged_per_s = link.seconds_per_byte > 0 ? 1 / (link.seconds_per_byte * token_bytes) : 0;
   }
   device.costs = least_costs(*system_.times, system_.costs, device.tokens);
@@ -404,7 +403,7 @@ double Study::attainable_percent(size_t rate) const {
 
 double Study::kv_tokens() const {
   return options_.instances * static_cast<double>(system_.kv_cache_bytes) /
-         (2.0 * static_cast<double>(system_.kv_plane_bytes_per_token_layer) * system_.layers);
+         static_cast<double>(system_.kv_bytes_per_token());
 }
 
 double Study::at_once() const {

@@ -109,6 +109,7 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   out.queries_per_kv = std::max(1u, model.heads / parallel.tensor / out.kv_heads);
   out.kv_plane_bytes_per_token_layer =
       static_cast<uint64_t>(std::llround(kv_heads * model.head_dim * model.kv_element_bytes));
+  out.kv_planes = model.kv_planes();
   // The operand of the projection. Over several cards each keeps its share of it: what gathering it costs is
   // left out.
   const double x_bytes = model.hidden * (o.hidden_cache_dtype == "int8" ? kInt8Bytes : kF16Bytes);
@@ -121,7 +122,7 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
                  "{} does not say how long a context it takes: give --max-model-len", o.model);
   }
   // The fullest stage decides how many tokens there is room for.
-  const uint64_t token_bytes = 2 * out.layers * out.kv_plane_bytes_per_token_layer;
+  const uint64_t token_bytes = out.kv_bytes_per_token();
   out.kv_cache_bytes = memory.kv_tokens(model, parallel) * token_bytes;
   if (o.runtime.kv_cache_memory_bytes > out.kv_cache_bytes) {
     return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: beside the weights there is room for {}",
@@ -178,6 +179,7 @@ Result<SimulatedSystem> measured(const SimulateOptions& o) {
   out.head_dim =
       static_cast<uint32_t>(std::max<uint64_t>(1, host.geometry.kv_plane_bytes_per_token_layer / 2));
   out.kv_plane_bytes_per_token_layer = host.geometry.kv_plane_bytes_per_token_layer;
+  out.kv_planes = host.geometry.kv_planes;
   out.x_bytes_per_token_layer = host.geometry.x_bytes_per_token_layer;
   out.context = host.max_model_len;
   out.kv_cache_bytes = o.runtime.kv_cache_memory_bytes;
@@ -281,7 +283,13 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
   EngineOptions engine = engine_options(runtime);
   KV_ASSIGN_OR_RETURN(engine.cache.geometry,
                       make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer,
-                                    system.x_bytes_per_token_layer));
+                                    system.x_bytes_per_token_layer, system.kv_planes));
+  if (system.kv_planes == 1 && lends(o, policy)) {
+    return error(ErrorCode::kUnsupported,
+                 "{} has latent attention, which instances cannot compute for each other; take another "
+                 "policy or model",
+                 system.model);
+  }
   // Instances that lend do not compute windows for each other.
   if (!system.windows.empty() && !lends(o, policy))
     add_windows(runtime, system.windows, engine.cache.geometry);

@@ -35,7 +35,11 @@ struct SimulatedSystem {
   uint32_t layers = 0;
   std::vector<uint32_t> windows;  // see ModelShape
   uint64_t kv_plane_bytes_per_token_layer = 0;
+  uint32_t kv_planes = 2;  // see CacheGeometry
   uint64_t x_bytes_per_token_layer = 0;
+  uint64_t kv_bytes_per_token() const {
+    return uint64_t{kv_planes} * layers * kv_plane_bytes_per_token_layer;
+  }
   uint32_t context = 0;  // tokens that the model was trained for
   // Of attention, for one device; what a machine's file does not say is one head as wide as its K.
   uint32_t kv_heads = 1;

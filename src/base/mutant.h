@@ -49,12 +49,14 @@ enum class Mutant {
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
-  kSinkLeftOut,        // the attention of a lone row has no sink
-  kRemoteSinkLeftOut,  // rows that have leaves at peers have no sink
-  kExpertBiasShared,   // all experts have the bias of the first one
-  kScoreUncapped,      // scores of a lone row are not capped
-  kLogitsUncapped,     // logits of a step with one of them are not capped
-  kPositionOffset,     // learned positions are looked up from the first row of their table on
+  kAbsorbedByOtherHead,  // a lone row's queries of latent attention take what belongs to the head before
+  kRopePartMissing,      // they lack the part that RoPE turns
+  kSinkLeftOut,          // the attention of a lone row has no sink
+  kRemoteSinkLeftOut,    // rows that have leaves at peers have no sink
+  kExpertBiasShared,     // all experts have the bias of the first one
+  kScoreUncapped,        // scores of a lone row are not capped
+  kLogitsUncapped,       // logits of a step with one of them are not capped
+  kPositionOffset,       // learned positions are looked up from the first row of their table on
   kTemperatureOfOrigin,  // queries are scaled as at the first position
   kExpertSumOrder,       // what experts give a lone row is summed in another order
   kExpertNeighbour,      // a row is given what an expert gives another row

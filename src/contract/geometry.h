@@ -33,6 +33,8 @@ struct CacheGeometry {
   LayerSet windowed{};
   // Tokens of a chunk for which a sequence has room beside its window in any case.
   uint32_t window_chunk = 512;
+  // Planes of K and V: two, or one where V is a part of K (latent attention).
+  uint32_t kv_planes = 2;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }
@@ -41,11 +43,15 @@ struct CacheGeometry {
 
   // K (or V) of one layer of a block.
   uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
+  // From where K of a layer of a block begins to where its V does.
+  uint64_t v_offset() const { return (kv_planes - 1) * layer_plane_bytes(); }
+  // K and V of one token in one layer.
+  uint64_t kv_bytes_per_token_layer() const { return kv_planes * kv_plane_bytes_per_token_layer; }
   bool has(Form form) const { return piece_bytes(form) > 0; }
   // A cell is one piece for each layer of its group, one behind the other, in the order of the layers. A
-  // piece is contiguous: K and then V, or X.
+  // piece is contiguous: K and then V (if they are two planes), or X.
   uint64_t piece_bytes(Form form) const {
-    return form == Form::kKv ? 2 * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
+    return form == Form::kKv ? kv_planes * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
   }
   uint64_t cell_bytes(Form form) const { return piece_bytes(form) * layers_per_group; }
   uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }

@@ -166,6 +166,7 @@ void view_fields(Archive&& field, V& v) {
   field("layers", v.geometry.layers);
   field("layers_per_group", v.geometry.layers_per_group);
   field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
+  field.newer("kv_planes", v.geometry.kv_planes);
   field("x_bytes_per_token_layer", v.geometry.x_bytes_per_token_layer);
   field.newer("window", v.geometry.window);
   field.newer("windowed", v.geometry.windowed);

@@ -5,7 +5,9 @@ namespace kvasir::ops {
 
 bool is_valid(const KvShape& shape) {
   return shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % kLanes == 0 &&
-         shape.block_tokens > 0 && shape.block_tokens % kLanes == 0 && kLeafTokens % shape.block_tokens == 0;
+         shape.value_dim >= 0 && shape.value_dim % kLanes == 0 && shape.value_dim <= shape.head_dim &&
+         (shape.value_dim == 0 || shape.head_dim <= kMostLatentRow) && shape.block_tokens > 0 &&
+         shape.block_tokens % kLanes == 0 && kLeafTokens % shape.block_tokens == 0;
 }
 
 size_t kv_plane_bytes(const KvShape& shape) {

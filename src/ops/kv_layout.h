@@ -6,6 +6,9 @@
 //   V  [16][head_dim]   an output kernel takes one position at a time, lanes along head_dim
 // and for kQ8_0, whose elements are int8, 16 scales (f16) after them. A run of K is as large as one of V, so
 // one offset serves both. Rows get there by Kernels::write_kv. Pure functions.
+//
+// Where V is a part of K (value_dim), there is one plane, of rows: [16][head_dim], as V's is. A score kernel
+// takes 16 queries at a time, one lane each.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +24,9 @@ struct KvShape {
   int64_t head_dim = 0;      // a multiple of 16
   int64_t block_tokens = 0;  // B: a multiple of 16 that divides 256
   KvType type = KvType::kBf16;
+  // Above 0, a multiple of 16, at most head_dim: one plane, where a row of K, of
+  // at most kMostLatentRow values, begins with so many of V.
+  int64_t value_dim = 0;
 };
 
 // True if head_dim and block_tokens obey the rules above and all counts are positive.

@@ -23,6 +23,8 @@ constexpr int64_t kGroup = 32;
 constexpr int64_t kLeafTokens = kvasir::kLeafTokens;
 // Partial sums of every reduction: element i belongs to partial i mod 16.
 constexpr int64_t kLanes = 16;
+// Values of a row of K at most where V is a part of it.
+constexpr int64_t kMostLatentRow = 1024;
 // Output columns in one panel of a packed matrix.
 constexpr int64_t kPanel = 32;
 

@@ -96,8 +96,8 @@ Result<ops::ActivationMode> activation_from(const std::string& text) {
 }
 
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
-                                    uint64_t kv_plane_bytes_per_token_layer,
-                                    uint64_t x_bytes_per_token_layer) {
+                                    uint64_t kv_plane_bytes_per_token_layer, uint64_t x_bytes_per_token_layer,
+                                    uint32_t kv_planes) {
   CacheGeometry geometry;
   geometry.block_tokens = options.block_size;
   if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
@@ -116,13 +116,14 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t laye
                  options.kv_layer_group, geometry.layers, kMaxLayerGroups);
   }
   geometry.kv_plane_bytes_per_token_layer = kv_plane_bytes_per_token_layer;
+  geometry.kv_planes = kv_planes;
   return policy_traits(options.scheduling_policy).keeps_x ? with_x(geometry, x_bytes_per_token_layer)
                                                           : geometry;
 }
 
 CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer) {
-  const uint64_t kv = 2 * layout.kv_plane_bytes_per_token_layer;
-  layout.x_bytes_per_token_layer = x_bytes_per_token_layer < kv ? x_bytes_per_token_layer : 0;
+  const bool pays = layout.kv_planes > 1 && x_bytes_per_token_layer < layout.kv_bytes_per_token_layer();
+  layout.x_bytes_per_token_layer = pays ? x_bytes_per_token_layer : 0;
   return layout;
 }
 
@@ -141,7 +142,8 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFi
   KV_ASSIGN_OR_RETURN(CacheGeometry geometry,
                       make_geometry(options, static_cast<uint32_t>(config.layers),
                                     config.kv_plane_bytes_per_token_layer(decoder.kv_type),
-                                    x_forms(options, model, decoder).x_per_token_layer));
+                                    x_forms(options, model, decoder).x_per_token_layer,
+                                    static_cast<uint32_t>(config.kv_planes())));
   // No GPU has been shown to leave holes in block tables alone: there all cells are kept.
   if (is_on_gpu(options)) return geometry;
   add_windows(options, config.windows(), geometry);
@@ -154,8 +156,9 @@ void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_lay
 }
 
 std::string geometry_name(const CacheGeometry& g) {
-  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={}", g.block_tokens, g.layers,
-                     g.layers_per_group, g.kv_plane_bytes_per_token_layer, g.x_bytes_per_token_layer);
+  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={}{} x={}", g.block_tokens, g.layers,
+                     g.layers_per_group, g.kv_plane_bytes_per_token_layer, g.kv_planes == 1 ? "x1" : "",
+                     g.x_bytes_per_token_layer);
 }
 
 Status check_limits(const RuntimeOptions& options) {

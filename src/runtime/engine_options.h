@@ -30,12 +30,13 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFi
 // kv_plane_bytes_per_token_layer, x_bytes_per_token_layer: see CacheGeometry. There are frames for X only if
 // the policy keeps X and it is smaller than K and V.
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
-                                    uint64_t kv_plane_bytes_per_token_layer,
-                                    uint64_t x_bytes_per_token_layer);
+                                    uint64_t kv_plane_bytes_per_token_layer, uint64_t x_bytes_per_token_layer,
+                                    uint32_t kv_planes = 2);
 // The window of attention of each layer, 0: none. Layer groups become smaller, unless --kv-layer-group says
 // how large they are, so that none has layers of both kinds.
 void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_layer, CacheGeometry& layout);
-// Adds frames for X of so many bytes, unless K and V are no larger: then X saves nothing.
+// Adds frames for X of so many bytes, unless K and V are no larger, or one plane (latent attention, whose
+// rows in bf16 are smaller than X in every published model): then X saves nothing.
 CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 
 // The token budget of a step: the option's, else 512, or 2,048 if the policy takes whole prompts (vLLM 0.5

@@ -97,6 +97,8 @@ class LoadedRuntime final : public Runtime {
 // For a policy that keeps X: its size beside that of K and V.
 std::string describe_hidden_cache(const RuntimeOptions& options, const ModelFile& model,
                                   const Decoder::Options& decoder) {
+  if (model.spec().is_latent())
+    return ", hidden cache: there is no X, which rows of latent attention are smaller than";
   const FormBytes forms = x_forms(options, model, decoder);
   const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
@@ -141,6 +143,12 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
         "--cluster: {} attends to windows or caps scores, which instances cannot compute for each other yet; "
         "serve it without --cluster",
         options.model_path);
+  }
+  if (config.is_latent()) {
+    return error(ErrorCode::kUnsupported,
+                 "--cluster: {} has latent attention, which instances cannot compute for each other yet; "
+                 "serve it without --cluster",
+                 options.model_path);
   }
   ClusterModel model;
   model.numerics_id = cache.numerics_id;

@@ -81,6 +81,18 @@ TEST(CacheGeometry, AShorterLastGroupStillTakesAWholeFrame) {
   EXPECT_EQ(g.block_of(63), 0u);
 }
 
+TEST(CacheGeometry, KAndVMayBeOnePlane) {
+  CacheGeometry g{16, 5, 2, 8};
+  EXPECT_EQ(g.v_offset(), 16u * 8);
+  EXPECT_EQ(g.kv_bytes_per_token_layer(), 16u);
+  g.kv_planes = 1;
+  EXPECT_EQ(g.v_offset(), 0u);
+  EXPECT_EQ(g.kv_bytes_per_token_layer(), 8u);
+  EXPECT_EQ(g.piece_bytes(Form::kKv), 16u * 8);
+  EXPECT_EQ(g.kv_cell_bytes(), 2u * 16 * 8);
+  EXPECT_EQ(g.kv_block_bytes(), 3u * 2 * 16 * 8);
+}
+
 TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
   const CacheGeometry g{16, 5, 2, 8};
   EXPECT_EQ(g.layer_plane_bytes(), 16u * 8);

@@ -183,6 +183,43 @@ TEST(Bits, EveryArchitectureMatchesTheReference) {
   }
 }
 
+// Latent attention with every type of weights and of the cache, over histories of several leaves.
+TEST(Bits, LatentAttentionMatchesTheReference) {
+  const std::vector<RigRequest> requests = {{random_tokens(1, 530), 5}, {random_tokens(2, 40), 12}};
+  for (const TinyLlamaShape& shape : tiny_latents()) {
+    for (const WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ4_0}) {
+      const auto file = tiny_model(shape, type);
+      for (const ops::KvType kv : ops::kKvTypes) {
+        SCOPED_TRACE(
+            fmt::format("{} {} {}", shape.q_rank, ops::weight_type_name(type), ops::kv_type_name(kv)));
+        RigOptions options;
+        options.kv_type = kv;
+        options.threads = 2;
+        options.limits.long_prefill_token_threshold = 70;
+        const auto expected = run_reference(*file, options, requests);
+        EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
+        options.isa = IsaClass::kPortable;
+        EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << "portable";
+      }
+    }
+  }
+}
+
+// Every kind of scenario, and at the full level each of them, with the rows of latent attention: one plane,
+// and no X. The model has experts.
+TEST(Bits, LatentAttentionInScenarios) {
+  const Workload work = make_workload(WeightType::kF32, "deepseek2");
+  ASSERT_TRUE(work.file->spec().is_latent());
+  const std::vector<RigOutput> expected = run_reference(*work.file, {}, work.requests);
+  std::map<std::string, size_t> met;  // by kind
+  for (const Scenario& scenario : scenarios()) {
+    if (met[scenario.kind]++ % 3 != 0 && !at_full_level()) continue;
+    SCOPED_TRACE(scenario.name);
+    EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
+  }
+  EXPECT_EQ(met.size(), 9U);
+}
+
 // A folder of Hugging Face is the same model as its GGUF file, and as the one that it is converted to, to
 // the bit.
 TEST(Bits, AFolderGivesWhatItsGgufFileGives) {

@@ -103,5 +103,14 @@ TEST(ExpertChoice, GroupsAreChosenByTheSumOfTheirTwoBest) {
   EXPECT_EQ(choose(spec, scores).ids, (Ids{0, 3, 4, 7}));
 }
 
+// Of a softmax the group with the best one: 3 beats 2.9 and 2.8, whose exponentials have the larger sum.
+TEST(ExpertChoice, GroupsOfASoftmaxAreChosenByTheirBest) {
+  ExpertSpec spec = {.count = 4, .used = 2, .groups = 2, .groups_used = 1};
+  EXPECT_EQ(choose(spec, {2.9F, 2.8F, 0, 3}).ids, (Ids{2, 3}));
+  EXPECT_EQ(choose(spec, {2.9F, 3, 3, 0}).ids, (Ids{0, 1})) << "of equal groups the first";
+  spec.groups_used = 2;
+  EXPECT_EQ(choose(spec, {2.9F, 2.8F, 0, 3}).ids, (Ids{0, 3}));
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -39,6 +39,17 @@ TEST(GpuExecutor, RefusesMixturesOfExperts) {
   }
 }
 
+TEST(GpuExecutor, RefusesLatentAttention) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  const auto file = ModelFile::from_bytes(
+                        make_tiny_llama(tiny_latents()[0], ops::WeightType::kBf16, /*seed=*/11), "tiny.gguf")
+                        .value();
+  const Status status = UploadedModel::make(*file, kMostPositions, gpu).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "models with latent attention do not run on a GPU yet; serve it with --device cpu");
+}
+
 // A prompt in pieces over two leaves, then the tokens that follow, one at a time.
 TEST(GpuExecutor, LogitsAreThoseOfTheReference) {
   for (const uint32_t piece : {1U, 7U, 100U, 300U}) {

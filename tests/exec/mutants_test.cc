@@ -234,6 +234,22 @@ TEST(Mutants, EachFaultOfExpertsIsFound) {
   }
 }
 
+// Without a rank of queries and with one.
+TEST(Mutants, EachFaultOfLatentAttentionIsFound) {
+  for (TinyLlamaShape& shape : tiny_latents()) {
+    SCOPED_TRACE(shape.q_rank);
+    const auto file = tiny_model(shape, ops::WeightType::kF32);
+    const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+    const auto expected = run_reference(*file, {}, requests);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+    for (const Mutant fault : {Mutant::kAbsorbedByOtherHead, Mutant::kRopePartMissing, Mutant::kLeafOffByOne,
+                               Mutant::kSumOrderByChunk, Mutant::kWrongPosition}) {
+      const ScopedMutant active(fault);
+      EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);
+    }
+  }
+}
+
 struct FormCase {
   Mutant mutant;
   const char* name;

@@ -141,6 +141,9 @@ TEST(PackedModel, QuantisedAtLoadIsTheConvertedFile) {
     for (const test::TinyLlamaShape& shape : test::tiny_mixtures()) {
       expect_quantised_is_converted(shape, true, name);
     }
+    for (const test::TinyLlamaShape& shape : test::tiny_latents()) {
+      expect_quantised_is_converted(shape, true, name);
+    }
     for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
       const bool split = shape.architecture == "qwen3" || shape.architecture == "phi3";
       if (split) expect_quantised_is_converted(shape, false, name);
@@ -151,6 +154,54 @@ TEST(PackedModel, QuantisedAtLoadIsTheConvertedFile) {
     }
   }
   EXPECT_EQ(folders, 4);
+}
+
+// Old files have one matrix for keys and values of latent attention, whose rows are the other's columns.
+TEST(PackedModel, OldFilesOfLatentAttentionGiveTheSameMatrices) {
+  const test::TinyLlamaShape shape = test::tiny_latents()[1];
+  const auto nope = shape.head_dim - shape.rope_dim;
+  for (const WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0}) {
+    const test::GgufBuilder builder = test::tiny_llama_builder(shape, type, 5);
+    const auto now = test::take(ModelFile::from_bytes(builder.build(), "model.gguf"));
+    test::GgufBuilder old = builder;
+    const auto per_row = static_cast<int64_t>(ops::row_bytes(type, shape.kv_rank));
+    for (int32_t l = 0; l < shape.layers; ++l) {
+      const LatentWeights& weights = now->weights().layers[static_cast<size_t>(l)].latent;
+      std::vector<std::byte> both;
+      for (size_t h = 0; h < weights.k_b.size(); ++h) {
+        std::vector<float> column(static_cast<size_t>(nope)), k(static_cast<size_t>(nope * shape.kv_rank));
+        for (int64_t r = 0; r < shape.kv_rank; ++r) {
+          const WeightMatrix& m = weights.k_b[h];
+          ops::dequantize_row(type, m.data + static_cast<uint64_t>(r) * m.row_bytes(), nope, column.data());
+          for (int64_t n = 0; n < nope; ++n)
+            k[static_cast<size_t>(n * shape.kv_rank + r)] = column[static_cast<size_t>(n)];
+        }
+        const std::vector<std::byte> rows = test::quantize(type, k, shape.kv_rank);
+        both.insert(both.end(), rows.begin(), rows.end());
+        both.insert(both.end(), weights.v_b[h].data, weights.v_b[h].data + shape.value_dim * per_row);
+      }
+      for (const char* name : {"attn_k_b", "attn_v_b"})
+        old.remove_tensor(fmt::format("blk.{}.{}.weight", l, name));
+      old.add_tensor(fmt::format("blk.{}.attn_kv_b.weight", l),
+                     {static_cast<uint64_t>(shape.kv_rank),
+                      static_cast<uint64_t>(shape.heads * (nope + shape.value_dim))},
+                     test::gguf_type_id(type), both);
+    }
+    const auto before = test::take(ModelFile::from_bytes(old.build(), "model.gguf"));
+    const auto a = test::take(PackedModel::make(*now, 64)), b = test::take(PackedModel::make(*before, 64));
+    for (size_t l = 0; l < a->layers().size(); ++l) {
+      const PackedLayer &x = a->layers()[l], &y = b->layers()[l];
+      for (size_t h = 0; h < x.absorb.size(); ++h) {
+        const ops::PackedMatrix &v = x.value_up[h].parts[0].matrix, &w = y.value_up[h].parts[0].matrix;
+        EXPECT_EQ(std::memcmp(v.data, w.data, ops::packed_bytes(v.type, v.n, v.k)), 0) << l << " " << h;
+        const ops::PackedMatrix &p = x.absorb[h].parts[0].matrix, &q = y.absorb[h].parts[0].matrix;
+        EXPECT_EQ(q.type, type == WeightType::kQ8_0 ? WeightType::kF32 : type);
+        if (p.type == q.type) {
+          EXPECT_EQ(std::memcmp(p.data, q.data, ops::packed_bytes(p.type, p.n, p.k)), 0) << l << " " << h;
+        }
+      }
+    }
+  }
 }
 
 TEST(PackedModel, RefusesToQuantiseWhatIsQuantisedAlreadyOrNotFinite) {

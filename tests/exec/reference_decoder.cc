@@ -321,12 +321,54 @@ ReferenceDecoder::KvRow ReferenceDecoder::round_kv(std::vector<float> row) const
   return out;
 }
 
+std::vector<float> ReferenceDecoder::latent_query(size_t layer, const std::vector<float>& normed) const {
+  const ModelSpec& c = file_.spec();
+  const LayerWeights& l = file_.weights().layers[layer];
+  std::vector<float> all = multiply(l.attn_q, normed);
+  if (c.latent.q_rank > 0) all = multiply(l.latent.q_b, norm(all, l.latent.q_a_norm));
+  std::vector<float> out;
+  auto at = all.begin();
+  for (const WeightMatrix& up : l.latent.k_b) {
+    const std::vector<float> nope(at, at + c.latent.nope_dim);
+    std::vector<float> rope(at + c.latent.nope_dim, at + c.latent.nope_dim + c.latent.rope_dim);
+    at += c.latent.nope_dim + c.latent.rope_dim;
+    const std::vector<float> absorbed = multiply(up, nope);
+    rotate(layer, rope.data());
+    out.insert(out.end(), absorbed.begin(), absorbed.end());
+    out.insert(out.end(), rope.begin(), rope.end());
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::latent_row(size_t layer, const std::vector<float>& normed) const {
+  const LatentWeights& l = file_.weights().layers[layer].latent;
+  const std::vector<float> all = multiply(l.kv_a, normed);
+  const auto rank = static_cast<std::ptrdiff_t>(file_.spec().latent.rank);
+  std::vector<float> out = norm(std::vector<float>(all.begin(), all.begin() + rank), l.kv_a_norm);
+  out.insert(out.end(), all.begin() + rank, all.end());
+  rotate(layer, out.data() + rank);
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::latent_values(const LayerWeights& layer,
+                                                   const std::vector<float>& attended) const {
+  std::vector<float> out;
+  auto at = attended.begin();
+  for (const WeightMatrix& up : layer.latent.v_b) {
+    const std::vector<float> value = multiply(up, std::vector<float>(at, at + up.columns));
+    out.insert(out.end(), value.begin(), value.end());
+    at += up.columns;
+  }
+  return out;
+}
+
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
   const ModelSpec& c = file_.spec();
-  const auto hd = static_cast<size_t>(c.head_dim);
+  const auto hd = static_cast<size_t>(c.head_dim),
+             vd = c.is_latent() ? static_cast<size_t>(c.latent.rank) : hd;
   const int64_t window = c.layer_specs[layer].window;
   const size_t first = window > 0 && position_ >= window ? position_ - static_cast<size_t>(window) + 1 : 0;
-  std::vector<float> out(q.size());
+  std::vector<float> out(static_cast<size_t>(c.heads) * vd);
   for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
     const size_t head = h / static_cast<size_t>(c.queries_per_kv());
     const size_t kv = head * hd;
@@ -347,13 +389,13 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
         leaf.m = std::max(leaf.m, e[p]);
       }
       float lanes[16] = {};
-      leaf.o.assign(hd, 0.0f);
+      leaf.o.assign(vd, 0.0f);
       for (size_t p = from; p < n; ++p) {
         e[p] = exp_of(e[p] - leaf.m);
         lanes[p % 16] = lanes[p % 16] + e[p];
-        const KvRow& value = values_[layer][begin + p];
+        const KvRow& value = c.is_latent() ? keys_[layer][begin + p] : values_[layer][begin + p];
         const float weight = e[p] * value.scales[head];
-        for (size_t i = 0; i < hd; ++i) leaf.o[i] = std::fma(weight, value.values[kv + i], leaf.o[i]);
+        for (size_t i = 0; i < vd; ++i) leaf.o[i] = std::fma(weight, value.values[kv + i], leaf.o[i]);
       }
       leaf.l = tree_add(lanes, 16);
     }
@@ -367,8 +409,8 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
       begin += size;
     }
     const std::vector<float>& sinks = file_.weights().layers[layer].sinks;
-    if (!sinks.empty()) total = merge(total, {sinks[h], 1.0f, std::vector<float>(hd)});
-    for (size_t i = 0; i < hd; ++i) out[h * hd + i] = total.o[i] / total.l;
+    if (!sinks.empty()) total = merge(total, {sinks[h], 1.0f, std::vector<float>(vd)});
+    for (size_t i = 0; i < vd; ++i) out[h * vd + i] = total.o[i] / total.l;
   }
   return out;
 }
@@ -402,6 +444,14 @@ std::vector<float> ReferenceDecoder::step(Token token) {
   for (size_t layer = 0; layer < w.layers.size(); ++layer) {
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
+    if (c.is_latent()) {
+      auto latent_q = latent_query(layer, normed);
+      for (float& f : latent_q) f *= query_scale();
+      keys_[layer].push_back(round_kv(latent_row(layer, normed)));
+      add_to(x, multiply(l.attn_output, latent_values(l, attend(layer, latent_q))), {}, {});
+      add_to(x, feed_forward(l, norm(x, l.ffn_norm)), {}, {});
+      continue;
+    }
     auto q = multiply(l.attn_q, normed), k = multiply(l.attn_k, normed), v = multiply(l.attn_v, normed);
     add(q, l.q_bias);
     add(k, l.k_bias);
@@ -504,7 +554,7 @@ std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts
   if (!experts.selection_bias.empty()) {
     for (size_t i = 0; i < count; ++i) choice[i] = p[i] / divisor + experts.selection_bias[i];
   }
-  // Groups by the sum of their two best, then experts: of equal ones the first.
+  // Groups by the sum of their two best, or of a softmax by the best, then experts: of equal ones the first.
   const size_t groups = static_cast<size_t>(spec.groups), size = count / groups;
   std::vector<bool> open(count, groups == 1);
   for (int32_t n = 0; n < spec.groups_used && groups > 1; ++n) {
@@ -514,9 +564,10 @@ std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts
       std::vector<float> in(choice.begin() + static_cast<std::ptrdiff_t>(g * size),
                             choice.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
       std::sort(in.begin(), in.end(), std::greater<>());
-      if (!open[g * size] && (best == groups || in[0] + in[1] > most)) {
+      const float worth = spec.gating == Gating::kSoftmax ? in[0] : in[0] + in[1];
+      if (!open[g * size] && (best == groups || worth > most)) {
         best = g;
-        most = in[0] + in[1];
+        most = worth;
       }
     }
     for (size_t i = 0; i < size; ++i) open[best * size + i] = true;

@@ -76,6 +76,10 @@ class ReferenceDecoder {
   };
   KvRow round_kv(std::vector<float> row) const;
   std::vector<float> attend(size_t layer, const std::vector<float>& q) const;
+  // Latent attention: of each head what meets the rows of the cache, and the value of what they give.
+  std::vector<float> latent_query(size_t layer, const std::vector<float>& normed) const;
+  std::vector<float> latent_row(size_t layer, const std::vector<float>& normed) const;
+  std::vector<float> latent_values(const LayerWeights& layer, const std::vector<float>& attended) const;
 
   const ModelFile& file_;
   const ops::ActivationMode activation_;

@@ -402,7 +402,8 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   g.layers = static_cast<uint32_t>(c.layers);
   g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
-  if (options.forms) {
+  g.kv_planes = static_cast<uint32_t>(c.kv_planes());
+  if (options.forms && !c.is_latent()) {
     const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
     g.x_bytes_per_token_layer = options.gpu ? gpu_x_bytes(c) : forms.x_per_token_layer;
   }

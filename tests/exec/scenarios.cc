@@ -18,7 +18,7 @@ namespace {
 TinyLlamaShape shape_of(ops::WeightType type, const std::string& architecture) {
   TinyLlamaShape shape = tiny_gqa();
   if (architecture != "llama") {
-    for (TinyLlamaShape& one : tiny_architectures()) {
+    for (TinyLlamaShape& one : architecture == "deepseek2" ? tiny_latents() : tiny_architectures()) {
       if (one.architecture == architecture) shape = std::move(one);
     }
   }

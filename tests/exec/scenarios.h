@@ -16,8 +16,8 @@ struct Workload {
   std::unique_ptr<ModelFile> file;
   std::vector<RigRequest> requests;
 };
-// By default of a llama: of another architecture, the model of tiny_architectures(). Those of Gemma have
-// pieces of SentencePiece, of which their prompts are.
+// By default of a llama: of another architecture, the model of tiny_architectures(), or the last of
+// tiny_latents(). Those of Gemma have pieces of SentencePiece, of which their prompts are.
 Workload make_workload(ops::WeightType type, const std::string& architecture = "llama");
 
 // Gives each request some of the rules and cuts of sampling, in turn, and some the log-probabilities of their

@@ -15,16 +15,14 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {{"gpt_oss", "gpt-oss"},       {"dots1", "dots1"},
-                                    {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
-                                    {"mixtral", "llama"},         {"olmoe", "olmoe"},
-                                    {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
-                                    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
-                                    {"granite", "granite"},       {"llama", "llama"},
-                                    {"ministral3", "mistral3"},   {"mistral", "llama"},
-                                    {"olmo2", "olmo2"},           {"phi3", "phi3"},
-                                    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},
-                                    {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {
+    {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}, {"gpt_oss", "gpt-oss"},
+    {"dots1", "dots1"},           {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
+    {"mixtral", "llama"},         {"olmoe", "olmoe"},           {"qwen2_moe", "qwen2moe"},
+    {"qwen3_moe", "qwen3moe"},    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
+    {"granite", "granite"},       {"llama", "llama"},           {"ministral3", "mistral3"},
+    {"mistral", "llama"},         {"olmo2", "olmo2"},           {"phi3", "phi3"},
+    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},           {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
@@ -76,6 +74,12 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"post_feedforward_layernorm", "post_ffw_norm"},
                                    {"pre_feedforward_layernorm", "ffn_norm"},
                                    {"self_attn.k_norm", "attn_k_norm"},
+                                   {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+                                   {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+                                   {"self_attn.kv_b_proj", "attn_kv_b"},
+                                   {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+                                   {"self_attn.q_a_proj", "attn_q_a"},
+                                   {"self_attn.q_b_proj", "attn_q_b"},
                                    {"self_attn.k_proj", "attn_k"},
                                    {"self_attn.o_proj", "attn_output"},
                                    {"self_attn.q_norm", "attn_q_norm"},
@@ -110,13 +114,18 @@ class Converter {
     for (const auto& [theirs, ours] : kNumbers) {
       if (config_.contains(theirs)) out_.set_f32(key(ours), config_.at(theirs).get<float>());
     }
-    out_.set_u32(key("attention.key_length"), head_dim_);
-    out_.set_u32(key("attention.value_length"), head_dim_);
+    if (is_latent()) {
+      write_latent_sizes();
+    } else {
+      out_.set_u32(key("attention.key_length"), head_dim_);
+      out_.set_u32(key("attention.value_length"), head_dim_);
+    }
     if (config_.contains("sliding_window") && !config_.at("sliding_window").is_null() &&
         config_.value("use_sliding_window", true)) {
       out_.set_u32(key("attention.sliding_window"), config_.at("sliding_window").get<uint32_t>());
     }
-    rope_dim_ = static_cast<uint32_t>(head_dim_ * config_.value("partial_rotary_factor", 1.0));
+    rope_dim_ = is_latent() ? config_.at("qk_rope_head_dim").get<uint32_t>()
+                            : static_cast<uint32_t>(head_dim_ * config_.value("partial_rotary_factor", 1.0));
     out_.set_u32(key("rope.dimension_count"), rope_dim_);
     for (const char* field : {"rope_scaling", "rope_parameters"}) {
       if (config_.contains(field)) write_rope_scaling(config_.at(field));
@@ -132,6 +141,12 @@ class Converter {
  private:
   std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
   std::string gguf_name(const std::string& name) const;
+  bool is_latent() const { return architecture_ == "deepseek2"; }
+  // Files of V2 are written as they were before attention worked on the rows of the cache, those of V3 as
+  // since.
+  bool is_old() const { return config_.at("model_type") == "deepseek_v2"; }
+  void write_latent_sizes();
+  void write_kv_b(const std::string& name, const std::vector<float>& values);
   void write_expert_settings();
   // True: it is of an expert, and is written with those of the others.
   bool take_experts(const std::string& name, const std::vector<float>& values);
@@ -192,8 +207,8 @@ void Converter::write_expert_settings() {
   for (const auto& [theirs, ours] : kExpertCounts) {
     if (config_.contains(theirs)) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
   }
-  if (architecture_ != "dots1") return;
-  out_.set_u32(key("expert_gating_func"), 2);
+  if (architecture_ != "dots1" && architecture_ != "deepseek2") return;
+  out_.set_u32(key("expert_gating_func"), config_.value("scoring_func", "sigmoid") == "softmax" ? 1 : 2);
   out_.set_bool(key("expert_weights_norm"), config_.at("norm_topk_prob").get<bool>());
   out_.set_f32(key("expert_weights_scale"), config_.at("routed_scaling_factor").get<float>());
 }
@@ -284,7 +299,44 @@ std::vector<float> pairs_from_halves(const std::vector<float>& values, size_t co
   return out;
 }
 
+void Converter::write_latent_sizes() {
+  const auto size = [this](const char* field) { return config_.at(field).get<uint32_t>(); };
+  const uint32_t rope = size("qk_rope_head_dim"), rank = size("kv_lora_rank"),
+                 score = size("qk_nope_head_dim") + rope, value = size("v_head_dim");
+  out_.set_u32(key("attention.kv_lora_rank"), rank);
+  if (!config_.at("q_lora_rank").is_null()) out_.set_u32(key("attention.q_lora_rank"), size("q_lora_rank"));
+  out_.set_u32(key("attention.key_length"), is_old() ? score : rank + rope);
+  out_.set_u32(key("attention.value_length"), is_old() ? value : rank);
+  if (is_old()) return;
+  out_.set_u32(key("attention.head_count_kv"), 1);
+  out_.set_u32(key("attention.key_length_mla"), score);
+  out_.set_u32(key("attention.value_length_mla"), value);
+}
+
+// Of each head the columns that make its keys, and the rows that make its values.
+void Converter::write_kv_b(const std::string& name, const std::vector<float>& values) {
+  const uint64_t nope = config_.at("qk_nope_head_dim"), value = config_.at("v_head_dim"),
+                 rank = config_.at("kv_lora_rank");
+  std::vector<float> k, v;
+  for (uint64_t h = 0; h < heads_; ++h) {
+    const float* head = values.data() + h * (nope + value) * rank;
+    for (uint64_t r = 0; r < rank; ++r) {
+      for (uint64_t n = 0; n < nope; ++n) k.push_back(head[n * rank + r]);
+    }
+    v.insert(v.end(), head + nope * rank, head + (nope + value) * rank);
+  }
+  const auto add = [&](const char* role, uint64_t columns, uint64_t rows, const std::vector<float>& part) {
+    std::string ours = gguf_name(name);
+    ours.replace(ours.find("attn_kv_b"), 9, role);
+    out_.add_tensor(ours, {columns, rows, heads_}, gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, part, static_cast<int64_t>(columns)));
+  };
+  add("attn_k_b", nope, rank, k);
+  add("attn_v_b", rank, value, v);
+}
+
 void Converter::write_tensor(const std::string& name, std::vector<float> values) {
+  if (is_latent() && !is_old() && name.ends_with("kv_b_proj.weight")) return write_kv_b(name, values);
   const std::vector<uint64_t>& shape = golden_.shapes.at(name);
   if (is_one_of(architecture_, {"granite", "granitemoe", "llama", "mistral3", "smollm3"}) &&
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
@@ -323,6 +375,9 @@ void Converter::write_rope_scaling(const json& scaling) {
   if (const double given = scaling.value("attention_factor", 0.0); given > 0) {
     const double own = 0.1 * std::log(scaling.at("factor").get<double>()) + 1;
     out_.set_f32(key("rope.scaling.attn_factor"), static_cast<float>(given / own));
+  }
+  if (is_latent()) {
+    out_.set_f32(key("rope.scaling.yarn_log_multiplier"), 0.1F * scaling.at("mscale_all_dim").get<float>());
   }
   if (architecture_ == "mistral3") {
     out_.set_f32(key("rope.scaling.yarn_log_multiplier"), scaling.at("mscale_all_dim").get<float>());

@@ -40,7 +40,7 @@ MASK = 0xFFFFFFFFFFFFFFFF
 TOKENS, DECODED = 420, 380
 POSITIONS = [0, 1, 7, 40, 63, 64, 95, 96, 97, 130, 191, 192, 255, 256, 257, 258, 300, 352, 353, 379, 380, 400, 419]
 IDS = 60
-MARGINS = {"dots1": 1e-4}  # of experts' probabilities; else of their scores:
+MARGINS = {"deepseek_v2": 2e-5, "deepseek_v3": 1e-4, "dots1": 1e-4}  # of experts' probabilities; else of their scores:
 MARGIN = 5e-4
 FLOAT32_BOUND = 1e-3  # of the logits' root mean square: transformers' own rounding
 
@@ -52,6 +52,12 @@ COMMON = {
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }
 WIDE = {"hidden_size": 128}  # where a head is the width divided by the heads
+DEEPSEEK = {
+    "hidden_size": 96, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "kv_lora_rank": 32, "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_shared_experts": 2, "n_group": 4,
+    "topk_group": 2, "first_k_dense_replace": 1, "moe_intermediate_size": 48, "moe_layer_freq": 1, "ep_size": 1,
+    "attention_bias": False, "pretraining_tp": 1,
+}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
 GEMMA2 = {
     "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
@@ -147,6 +153,16 @@ CONFIGS = {
     "dots1": {"model_type": "dots1", "architectures": ["Dots1ForCausalLM"], "n_routed_experts": 16, "num_experts_per_tok": 4,
               "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "moe_intermediate_size": 48,
               "norm_topk_prob": True, "routed_scaling_factor": 1.5, "sliding_window": None, "attention_bias": False},
+    "deepseek_v2": DEEPSEEK | {"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"], "q_lora_rank": None,
+                               "topk_method": "group_limited_greedy", "scoring_func": "softmax", "norm_topk_prob": False,
+                               "routed_scaling_factor": 1.5, "aux_loss_alpha": 0.001, "seq_aux": True,
+                               "rope_scaling": {"type": "yarn", "factor": 8, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                                                "mscale_all_dim": 0.707, "original_max_position_embeddings": 128}},
+    "deepseek_v3": DEEPSEEK | {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "q_lora_rank": 48,
+                               "topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": True,
+                               "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1,
+                               "rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                                                "mscale_all_dim": 1.0, "original_max_position_embeddings": 256}},
     "gpt_oss": {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 8,
                 "num_experts_per_tok": 3, "intermediate_size": 64, "sliding_window": 128, "attention_bias": True,
                 "swiglu_limit": 7.0, "rope_theta": 150000.0,
@@ -253,7 +269,7 @@ def statistics_of(name, shape, model_type):
         return 4.0 - one, 0.4
     if "embed" in name or "lm_head" in name:
         return 0.0, 0.5 / shape[1] ** 0.5
-    scale = {"q_proj": 1.5, "k_proj": 1.5, "qkv_proj": 1.3}.get(name.split(".")[-2], 1.0)
+    scale = {"q_proj": 1.5, "q_b_proj": 1.5, "kv_a_proj_with_mqa": 1.5, "k_proj": 1.5, "qkv_proj": 1.3}.get(name.split(".")[-2], 1.0)
     return 0.0, scale / shape[-1] ** 0.5
 
 
@@ -332,11 +348,17 @@ def margin_of(config, routers, scores):
     used, closest = config["num_experts_per_tok"], np.inf
     for router, rows in zip(routers, scores):
         values = rows.astype(np.float64)
-        if config["model_type"] == "dots1":
-            values = 1 / (1 + np.exp(-values)) + router.e_score_correction_bias.double().numpy()
-            groups, kept = config["n_group"], config["topk_group"]
+        groups = config.get("n_group", 1)
+        if groups > 1:
+            softmax = config["model_type"] == "deepseek_v2"
+            if softmax:
+                values = np.exp(values - values.max(-1, keepdims=True))
+                values /= values.sum(-1, keepdims=True)
+            else:
+                values = 1 / (1 + np.exp(-values)) + router.e_score_correction_bias.double().numpy()
+            kept = config["topk_group"]
             by_group = values.reshape(len(values), groups, -1)
-            best = np.sort(by_group, axis=-1)[:, :, -2:].sum(-1)
+            best = np.sort(by_group, axis=-1)[:, :, -1 if softmax else -2:].sum(-1)
             ordered = np.sort(best, axis=-1)
             closest = min(closest, (ordered[:, -kept] - ordered[:, -kept - 1]).min())
             values = np.where((best >= ordered[:, -kept, None])[:, :, None], by_group, -np.inf).reshape(values.shape)

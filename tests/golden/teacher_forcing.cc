@@ -22,6 +22,7 @@ CacheGeometry geometry_of(const ModelSpec& config, ops::KvType type) {
   g.layers = static_cast<uint32_t>(config.layers);
   g.layers_per_group = g.layers;
   g.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(type);
+  g.kv_planes = static_cast<uint32_t>(config.kv_planes());
   return g;
 }
 
@@ -68,8 +69,7 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
     const uint64_t cell = geometry_.kv_cell_bytes();
     BlockTable table;
-    for (uint64_t b = 0; b < slice.blocks; ++b)
-      table.push_back({b * cell, b * cell + geometry_.layer_plane_bytes()});
+    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({b * cell, b * cell + geometry_.v_offset()});
     slice.table = std::make_shared<BlockTable>(std::move(table));
     step.slices.push_back(slice);
     executor_->submit(std::move(step));

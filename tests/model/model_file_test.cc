@@ -514,6 +514,9 @@ TEST(ModelFile, DescribesWhatAnArchitectureHas) {
        {"experts:              4 of 16 of 96, in 2 of 3 layers, by sigmoid, from 2 of 4 groups, and a shared "
         "one of 192"}},
       {"qwen3moe", {"experts:              8 of 40 of 96\n"}},
+      {"deepseek2",
+       {" query heads of 32 + 16 values over latent rows of 64 + 16 (MLA), values of 32\n",
+        "KV per token, bf16:   480 B\n", "hidden cache:         there is no X"}},
       {"olmo2", {"1e-05, behind attention and feed-forward; of Q and K by row"}},
       {"qwen2", {"(GQA), with biases\n", "RoPE:                 base 10000\n"}},
       {"smollm3", {"base 10000, in 3 of 4 layers\n"}},

@@ -56,7 +56,8 @@ TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
       EXPECT_EQ(std::tie(x.dim, x.base, x.linear_factor, x.divisors, x.attention_factor),
                 std::tie(y.dim, y.base, y.linear_factor, y.divisors, y.attention_factor));
     }
-    EXPECT_EQ(a.split_pairs, shape.architecture != "opt");
+    EXPECT_TRUE(a.latent == b.latent);
+    EXPECT_EQ(a.split_pairs, shape.architecture != "opt" && shape.architecture != "deepseek2");
     EXPECT_THAT((*folder).warnings(), IsEmpty());
   }
 }
@@ -86,6 +87,35 @@ TEST(ModelFolder, ReadsMixturesInOtherWords) {
   EXPECT_EQ((*Opened(with(granite, R"("shared_intermediate_size":0)"))).spec().experts.shared_ffn_dim, 0);
   expect_refused(with(granite, R"("shared_intermediate_size":64)"), ErrorCode::kCorrupt,
                  "'layers.0.shared_mlp.input_linear.weight' is missing");
+}
+
+TEST(ModelFolder, ReadsDeepseek) {
+  const std::vector<test::TinyLlamaShape> shapes = test::tiny_latents();
+  const TinyFolder v2 = make_tiny_folder(shapes[0], WeightType::kBf16, 5);
+  TinyFolder v3 = make_tiny_folder(shapes[1], WeightType::kBf16, 5);
+  TinyFolder lite = v2;
+  lite.edit("config.json", R"("topk_method":"group_limited_greedy")", R"("topk_method":"greedy")");
+  EXPECT_EQ((*Opened(lite)).spec().experts.groups, 1);
+  for (const char* field :
+       {R"("topk_method":"noaux_tc")", R"("norm_topk_prob":true)", R"("scoring_func":"sigmoid")",
+        R"("attention_bias":true)", R"("rms_norm_eps":1e-5)", R"("moe_layer_freq":2)"}) {
+    const std::string name(field, std::string_view(field).find(':'));
+    expect_refused(with(v2, field), ErrorCode::kUnsupported, name.substr(1, name.size() - 2));
+  }
+  expect_refused(with(v3, R"("rope_interleave":false)"), ErrorCode::kUnsupported, "'rope_interleave'");
+  TinyFolder other = v3;
+  other.edit("config.json", R"("mscale":1.0)", R"("mscale":0.5)");
+  expect_refused(other, ErrorCode::kUnsupported, "'mscale'");
+  // A layer that guesses further tokens lies behind the last one.
+  v3.tensors.push_back(v3.tensor("model.layers.0.input_layernorm.weight"));
+  v3.tensors.back().name = "model.layers.3.input_layernorm.weight";
+  expect_refused(v3, ErrorCode::kUnsupported, "lies beyond the model's 3 layers");
+  const Opened further(with(v3, R"("num_nextn_predict_layers":1)"));
+  EXPECT_THAT((*further).warnings(),
+              testing::ElementsAre(testing::HasSubstr("1 tensors of layers behind the last")));
+  other = make_tiny_folder(shapes[1], WeightType::kBf16, 5);
+  other.tensor("model.layers.1.self_attn.kv_b_proj.weight").shape = {128, 128};
+  expect_refused(other, ErrorCode::kCorrupt, "self_attn.kv_b_proj.weight' is 128 x 128");
 }
 
 TinyFolder gpt_oss_folder(WeightType experts) {

@@ -304,6 +304,82 @@ ReferencePartial whole_tree(const std::vector<ReferencePartial>& leaves) {
   return result;
 }
 
+// Where V is a part of K there is one plane; the bits are those of two, K's rows and again K's rows. With
+// more heads than a kernel takes at once, of several rows, from any first position, at DeepSeek's size and
+// others.
+TEST(AttentionLeaf, APartOfKAsVGivesWhatTwoPlanesGive) {
+  struct Size {
+    int64_t row, value, heads;
+  };
+  for (const auto& [dim, value, heads] : {Size{576, 512, 5}, {80, 64, 20}, {48, 48, 16}, {32, 16, 3}}) {
+    for (const KvType type : kKvTypes) {
+      const KvShape two{1, 1, dim, 32, type};
+      KvShape one = two;
+      one.value_dim = value;
+      ASSERT_TRUE(is_valid(one));
+      EXPECT_EQ(kv_plane_bytes(one), kv_plane_bytes(two));
+      Random random(static_cast<uint64_t>(dim));
+      const std::vector<int32_t> valid = {1, 17, 150, 200}, first = {0, 3, 17, 160};
+      const auto rows = static_cast<int64_t>(valid.size());
+      std::vector<AlignedBytes> k, v, both;
+      for (int64_t b = 0; b < kLeafTokens / two.block_tokens; ++b) {
+        for (auto* planes : {&k, &v, &both}) {
+          planes->emplace_back(kv_plane_bytes(two));
+          std::memset(planes->back().data(), 0xFF, planes->back().size());
+        }
+      }
+      const Kernels& writer = kernels_for(IsaClass::kPortable);
+      for (int64_t p = 0; p < 200; ++p) {
+        const auto row = random_floats(random, dim, 2.0f);
+        const auto b = static_cast<size_t>(p / two.block_tokens);
+        writer.write_kv(two, 0, p % two.block_tokens, row.data(), row.data(), k[b].data(), v[b].data());
+        writer.write_kv(one, 0, p % two.block_tokens, row.data(), nullptr, both[b].data(), nullptr);
+      }
+      const auto tiles = [](std::vector<AlignedBytes>& planes) {
+        std::vector<const void*> out;
+        for (AlignedBytes& plane : planes) out.push_back(plane.data());
+        return out;
+      };
+      const auto k_tiles = tiles(k), v_tiles = tiles(v), both_tiles = tiles(both);
+      const auto q = random_floats(random, rows * heads * dim, 0.3f);
+      for_each_isa([&](const Kernels& kernels) {
+        AttentionLeafArgs a;
+        a.q = q.data();
+        a.q_stride = heads * dim;
+        a.rows = rows;
+        a.heads = heads;
+        a.head_dim = dim;
+        a.valid = valid.data();
+        a.first = first.data();
+        a.block_tokens = two.block_tokens;
+        a.type = type;
+        a.k_tiles = k_tiles.data();
+        a.v_tiles = v_tiles.data();
+        a.out_stride = partial_floats(heads, dim);
+        std::vector<float> want(static_cast<size_t>(rows * a.out_stride));
+        a.out = want.data();
+        kernels.attention_leaf(a);
+        a.value_dim = value;
+        a.k_tiles = a.v_tiles = both_tiles.data();
+        const int64_t record = partial_floats(heads, value);
+        a.out_stride = record;
+        std::vector<float> got(static_cast<size_t>(rows * record), -7.0f);
+        a.out = got.data();
+        kernels.attention_leaf(a);
+        for (int64_t r = 0; r < rows; ++r) {
+          const float* from = want.data() + r * partial_floats(heads, dim);
+          std::vector<float> part(from, from + 2 * heads);
+          for (int64_t h = 0; h < heads; ++h) {
+            part.insert(part.end(), from + 2 * heads + h * dim, from + 2 * heads + h * dim + value);
+          }
+          same_bits(part, {got.data() + r * record, got.data() + (r + 1) * record},
+                    "row " + std::to_string(r) + " of " + kv_type_name(type));
+        }
+      });
+    }
+  }
+}
+
 TEST(AttentionTree, IsTheAlignedTreeForAnyNumberOfLeaves) {
   const int64_t dim = 16;
   Random random(13);

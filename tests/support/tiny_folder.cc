@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 std::string shared_expert(const std::string& architecture) {
-  return architecture == "dots1" ? "shared_experts" : "shared_expert";
+  return architecture == "dots1" || architecture == "deepseek2" ? "shared_experts" : "shared_expert";
 }
 
 // In the names of GGUF: what the architecture calls them.
@@ -40,6 +40,11 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"attn_output", "self_attn.o_proj"},
       {"attn_q_norm", "self_attn.q_norm"},
       {"attn_k_norm", "self_attn.k_norm"},
+      {"attn_q_a", "self_attn.q_a_proj"},
+      {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+      {"attn_q_b", "self_attn.q_b_proj"},
+      {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+      {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
       {"ffn_gate", "mlp.gate_proj"},
       {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
       {"ffn_down", "mlp.down_proj"},
@@ -169,6 +174,33 @@ void add_experts(json& out, const TinyLlamaShape& s) {
     if (s.shared_ffn > 0) out["shared_intermediate_size"] = s.shared_ffn;
   } else if (name == "olmoe") {
     out.update({{"num_experts", s.experts}, {"intermediate_size", s.expert_ffn}, {"norm_topk_prob", false}});
+  } else if (name == "deepseek2") {
+    const bool v3 = s.q_rank > 0;
+    out.erase("head_dim");
+    out.update({{"model_type", v3 ? "deepseek_v3" : "deepseek_v2"},
+                {"num_key_value_heads", s.heads},
+                {"rms_norm_eps", 1e-6},
+                {"kv_lora_rank", s.kv_rank},
+                {"q_lora_rank", v3 ? json(s.q_rank) : json()},
+                {"qk_nope_head_dim", s.head_dim - s.rope_dim},
+                {"qk_rope_head_dim", s.rope_dim},
+                {"v_head_dim", s.value_dim},
+                {"n_routed_experts", s.experts},
+                {"moe_intermediate_size", s.expert_ffn},
+                {"n_shared_experts", s.shared_ffn / s.expert_ffn},
+                {"n_group", s.expert_groups},
+                {"topk_group", s.expert_groups_used},
+                {"first_k_dense_replace", s.dense_layers},
+                {"routed_scaling_factor", 1.5},
+                {"norm_topk_prob", v3},
+                {"topk_method", v3 ? "noaux_tc" : "group_limited_greedy"}});
+    if (v3) {
+      out["rope_scaling"] = {{"type", "yarn"},
+                             {"factor", 16.0},
+                             {"mscale", 1.0},
+                             {"mscale_all_dim", 1.0},
+                             {"original_max_position_embeddings", 100}};
+    }
   } else if (name == "dots1") {
     out.update({{"n_routed_experts", s.experts},
                 {"moe_intermediate_size", s.expert_ffn},
@@ -310,6 +342,26 @@ namespace {
 
 std::string layer_of(std::string_view name) {
   return std::string(name.substr(4, name.find('.', 4) - 4));
+}
+
+// DeepSeek: of each head the columns of attn_k_b, then the rows of attn_v_b.
+void add_kv_b(TinyFolder& out, const GgufTensor& k_b, const GgufTensor& v_b) {
+  const uint64_t nope = k_b.shape[0], rank = k_b.shape[1], heads = k_b.shape[2], value = v_b.shape[1];
+  const size_t bytes = k_b.type->block_bytes;
+  FolderTensor& to = out.tensors.emplace_back();
+  to.name = fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", layer_of(k_b.name));
+  to.type = k_b.type->name;
+  to.shape = {heads * (nope + value), rank};
+  for (uint64_t h = 0; h < heads; ++h) {
+    for (uint64_t n = 0; n < nope; ++n) {
+      for (uint64_t r = 0; r < rank; ++r) {
+        const auto one = k_b.data.subspan(((h * rank + r) * nope + n) * bytes, bytes);
+        to.data.insert(to.data.end(), one.begin(), one.end());
+      }
+    }
+    const auto rows = v_b.data.subspan(h * value * rank * bytes, value * rank * bytes);
+    to.data.insert(to.data.end(), rows.begin(), rows.end());
+  }
 }
 
 // Of the tensor of all experts one for each.
@@ -468,6 +520,13 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
         name.find("inp") == std::string::npos) {
       std::string up = name;
       add_gate_and_up(out, tensor, *(*model)->gguf().find_tensor(up.replace(up.find("gate"), 4, "up")));
+      continue;
+    }
+    if (name.ends_with("attn_v_b.weight")) continue;  // with attn_k_b
+    if (name.ends_with("attn_k_b.weight")) {
+      std::string values = name;
+      values.replace(values.find("attn_k_b"), 8, "attn_v_b");
+      add_kv_b(out, tensor, *(*model)->gguf().find_tensor(values));
       continue;
     }
     FolderTensor& to = out.tensors.emplace_back();

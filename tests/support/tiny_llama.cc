@@ -93,8 +93,13 @@ class TinyWriter {
   void write_experts();
   void write_expert_biases(int32_t layer);
   void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
+  void stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
-  bool has_widths() const { return is({"dots1", "qwen2moe", "qwen3moe"}); }
+  bool has_widths() const { return is({"deepseek2", "dots1", "qwen2moe", "qwen3moe"}); }
+  // Experts by sigmoids with a bias.
+  bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
+  void write_latent_metadata();
+  void write_latent_attention(int32_t layer);
   bool has_experts(int32_t layer) const { return shape_.experts > 0 && layer >= shape_.dense_layers; }
 
   const TinyLlamaShape shape_;
@@ -115,17 +120,22 @@ void TinyWriter::write_metadata() {
   u32("embedding_length", shape_.dim);
   u32("feed_forward_length", shape_.experts > 0 && !has_widths() ? shape_.expert_ffn : shape_.ffn);
   u32("attention.head_count", shape_.heads);
-  u32("attention.head_count_kv", shape_.kv_heads);
-  u32("attention.key_length", shape_.head_dim);
-  u32("attention.value_length", shape_.head_dim);
-  if (!is({"opt"})) u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
+  if (shape_.kv_rank > 0) {
+    write_latent_metadata();
+  } else {
+    u32("attention.head_count_kv", shape_.kv_heads);
+    u32("attention.key_length", shape_.head_dim);
+    u32("attention.value_length", shape_.head_dim);
+  }
+  if (!is({"opt", "deepseek2"}))
+    u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
   if (is({"opt"})) {
     out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
     return;
   }
   out_.set_f32(key("rope.freq_base"), shape_.rope_base);
-  out_.set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
+  out_.set_f32(key("attention.layer_norm_rms_epsilon"), is({"deepseek2"}) ? 1e-6F : 1e-5F);
   if (shape_.rope_linear_factor != 1.0F) {
     out_.set_string(key("rope.scaling.type"), "linear");
     out_.set_f32(key("rope.scaling.factor"), shape_.rope_linear_factor);
@@ -152,6 +162,26 @@ void TinyWriter::write_metadata() {
   }
 }
 
+// As llama.cpp's converter writes it since attention works on the rows of the cache.
+void TinyWriter::write_latent_metadata() {
+  const auto u32 = [this](std::string_view name, int32_t value) {
+    out_.set_u32(key(name), static_cast<uint32_t>(value));
+  };
+  u32("attention.head_count_kv", 1);
+  u32("attention.key_length", shape_.kv_rank + shape_.rope_dim);
+  u32("attention.value_length", shape_.kv_rank);
+  u32("attention.key_length_mla", shape_.head_dim);
+  u32("attention.value_length_mla", shape_.value_dim);
+  u32("attention.kv_lora_rank", shape_.kv_rank);
+  if (shape_.q_rank > 0) u32("attention.q_lora_rank", shape_.q_rank);
+  u32("rope.dimension_count", shape_.rope_dim);
+  if (shape_.q_rank == 0) return;
+  out_.set_string(key("rope.scaling.type"), "yarn");
+  out_.set_f32(key("rope.scaling.factor"), 16.0F);
+  out_.set_f32(key("rope.scaling.yarn_log_multiplier"), 0.1F);
+  u32("rope.scaling.original_context_length", 100);
+}
+
 void TinyWriter::write_expert_metadata() {
   const auto u32 = [this](std::string_view name, int32_t value) {
     out_.set_u32(key(name), static_cast<uint32_t>(value));
@@ -159,30 +189,34 @@ void TinyWriter::write_expert_metadata() {
   u32("expert_count", shape_.experts);
   u32("expert_used_count", shape_.experts_used);
   if (has_widths()) u32("expert_feed_forward_length", shape_.expert_ffn);
-  if (shape_.shared_ffn > 0 && !is({"dots1"})) u32("expert_shared_feed_forward_length", shape_.shared_ffn);
-  if (!is({"dots1"})) return;
+  if (shape_.shared_ffn > 0 && !is({"deepseek2", "dots1"}))
+    u32("expert_shared_feed_forward_length", shape_.shared_ffn);
+  if (!is({"deepseek2", "dots1"})) return;
   u32("expert_shared_count", shape_.shared_ffn / shape_.expert_ffn);
   u32("expert_group_count", shape_.expert_groups);
   u32("expert_group_used_count", shape_.expert_groups_used);
-  u32("expert_gating_func", 2);
+  u32("expert_gating_func", has_sigmoids() ? 2 : 1);
   u32("leading_dense_block_count", shape_.dense_layers);
-  out_.set_bool(key("expert_weights_norm"), true);
+  out_.set_bool(key("expert_weights_norm"), has_sigmoids());
   out_.set_f32(key("expert_weights_scale"), 1.5F);
 }
 
 // The matrices of all experts in one tensor.
 void TinyWriter::stacked(std::string_view name, int32_t rows, int32_t columns, float scale) {
+  stacked(name, shape_.experts, rows, columns, scale);
+}
+
+void TinyWriter::stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns,
+                         float scale) {
   const float deviation = scale / std::sqrt(static_cast<float>(columns));
-  const auto count =
-      static_cast<size_t>(shape_.experts) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  const auto count = static_cast<size_t>(matrices) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
   ops::WeightType type = type_;
   for (const auto& [part, other] : shape_.other_types) {
     if (name.find(part) != std::string_view::npos) type = other;
   }
   type = type_that_fits(type, columns);
   out_.add_tensor(
-      name,
-      {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), static_cast<uint64_t>(shape_.experts)},
+      name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), static_cast<uint64_t>(matrices)},
       gguf_type_id(type), quantize(type, normals(next_seed(), count, 0.0F, deviation), columns));
 }
 
@@ -195,7 +229,7 @@ void TinyWriter::write_experts() {
     const auto router = normals(next_seed(), static_cast<size_t>(shape_.experts) * dim, 0.0F, deviation);
     out_.add_tensor(name("ffn_gate_inp"), {dim, static_cast<uint64_t>(shape_.experts)},
                     gguf_type_id(ops::WeightType::kF32), quantize(ops::WeightType::kF32, router, shape_.dim));
-    if (is({"dots1"})) {
+    if (has_sigmoids()) {
       vector(fmt::format("blk.{}.exp_probs_b.bias", l),
              normals(next_seed(), static_cast<size_t>(shape_.experts), 0.0F, 0.2F));
     }
@@ -286,6 +320,22 @@ void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   if (is({"opt"})) matrix("position_embd.weight", kUnused + shape_.context, shape_.dim, 0.3F);
 }
 
+void TinyWriter::write_latent_attention(int32_t layer) {
+  const auto name = [layer](std::string_view role) { return fmt::format("blk.{}.{}", layer, role); };
+  const int32_t q_dim = shape_.heads * shape_.head_dim, nope = shape_.head_dim - shape_.rope_dim;
+  if (shape_.q_rank > 0) {
+    matrix(name("attn_q_a.weight"), shape_.q_rank, shape_.dim, 1.0F);
+    norm(name("attn_q_a_norm"), shape_.q_rank, 1.0F);
+    matrix(name("attn_q_b.weight"), q_dim, shape_.q_rank, 1.5F);
+  } else {
+    matrix(name("attn_q.weight"), q_dim, shape_.dim, 1.5F);
+  }
+  matrix(name("attn_kv_a_mqa.weight"), shape_.kv_rank + shape_.rope_dim, shape_.dim, 1.5F);
+  norm(name("attn_kv_a_norm"), shape_.kv_rank, 1.0F);
+  stacked(name("attn_k_b.weight"), shape_.heads, shape_.kv_rank, nope, 1.0F);
+  stacked(name("attn_v_b.weight"), shape_.heads, shape_.value_dim, shape_.kv_rank, 1.0F);
+}
+
 // Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
 // others. The embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes
 // up for it, so that the logits spread (a deviation of about 2).
@@ -299,14 +349,16 @@ void TinyWriter::write_tensors() {
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
     const auto norm_name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
-    const bool apart = !is({"phi3"}), norms_before = !is({"olmo2"});
+    const bool apart = !is({"phi3"}), latent = shape_.kv_rank > 0, norms_before = !is({"olmo2"});
     if (norms_before) norm(norm_name("attn_norm"), 1.0F);
-    if (apart) {
+    if (latent) {
+      write_latent_attention(l);
+    } else if (apart) {
       matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
-    matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
+    matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
     if (norms_before) norm(norm_name(is({"gpt-oss"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
     if (apart) {
@@ -487,9 +539,32 @@ std::vector<TinyLlamaShape> tiny_mixtures() {
   return out;
 }
 
+std::vector<TinyLlamaShape> tiny_latents() {
+  TinyLlamaShape shape = tiny_gqa();
+  shape.architecture = "deepseek2";
+  shape.heads = 4;
+  shape.kv_heads = 1;
+  shape.kv_rank = 64;
+  shape.rope_dim = 16;
+  shape.head_dim = 48;
+  shape.value_dim = 32;
+  shape.experts = 12;
+  shape.experts_used = 3;
+  shape.shared_ffn = 96;
+  shape.expert_groups = 4;
+  shape.expert_groups_used = 2;
+  shape.dense_layers = 1;
+  TinyLlamaShape v3 = shape;
+  shape.heads = 18;  // more than a kernel takes at once
+  v3.q_rank = 64;
+  v3.shared_ffn = 192;
+  return {shape, v3};
+}
+
 std::vector<TinyLlamaShape> all_tiny_architectures() {
   std::vector<TinyLlamaShape> out = tiny_architectures();
   for (TinyLlamaShape& shape : tiny_mixtures()) out.push_back(std::move(shape));
+  for (TinyLlamaShape& shape : tiny_latents()) out.push_back(std::move(shape));
   return out;
 }
 

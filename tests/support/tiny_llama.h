@@ -36,6 +36,12 @@ struct TinyLlamaShape {
   int32_t expert_groups = 1;
   int32_t expert_groups_used = 1;
   int32_t dense_layers = 0;
+  // Latent attention (LatentSpec): head_dim is then that of the scores, of which RoPE turns the last rope_dim
+  // values, and there are no kv_heads.
+  int32_t kv_rank = 0;
+  int32_t q_rank = 0;
+  int32_t rope_dim = 0;
+  int32_t value_dim = 0;
   bool pieces = false;  // the vocabulary is one of SentencePiece, see make_tiny_pieces()
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
@@ -51,7 +57,9 @@ std::vector<TinyLlamaShape> tiny_architectures();
 
 // The same with experts: each way to choose and weigh them, with shared experts and without.
 std::vector<TinyLlamaShape> tiny_mixtures();
-// Both.
+// Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.
+std::vector<TinyLlamaShape> tiny_latents();
+// All.
 std::vector<TinyLlamaShape> all_tiny_architectures();
 
 // 2 layers of width 256, the rows of blocks of 256; 4 query heads over 2 KV heads. The rows of attn_output

@@ -59,9 +59,17 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   out.heads = static_cast<uint32_t>(c.heads);
   out.kv_heads = static_cast<uint32_t>(c.kv_heads);
   out.head_dim = static_cast<uint32_t>(c.head_dim);
+  if (c.is_latent()) {
+    const auto size = [](int32_t value) { return static_cast<uint32_t>(value); };
+    out.latent = {size(c.latent.rank), size(c.latent.q_rank), size(c.latent.nope_dim),
+                  size(c.latent.rope_dim), size(c.latent.value_dim)};
+  }
   out.ffn = static_cast<uint32_t>(c.ffn_dim);
   if (c.has_experts()) {
-    if (!std::all_of(c.layer_specs.begin(), c.layer_specs.end(), [](const auto& l) { return l.experts; })) {
+    const auto first =
+        std::find_if(c.layer_specs.begin(), c.layer_specs.end(), [](const auto& l) { return l.experts; });
+    out.dense_layers = static_cast<uint32_t>(first - c.layer_specs.begin());
+    if (!std::all_of(first, c.layer_specs.end(), [](const auto& l) { return l.experts; })) {
       return error(ErrorCode::kUnsupported, "{}: {}", path, kSomeLayers);
     }
     out.experts = static_cast<uint32_t>(c.experts.count);

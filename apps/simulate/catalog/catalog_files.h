@@ -17,7 +17,8 @@ struct CatalogFile {
 };
 const std::vector<CatalogFile>& catalog_files();
 
-inline constexpr const char* kSomeLayers = "experts in some layers only, which the simulator does not price";
+inline constexpr const char* kSomeLayers =
+    "experts in some layers, and not in all but the first ones, which the simulator does not price";
 
 // Reads a device as tools/fit_devices.py writes it. `origin` stands for the path in messages. kCorrupt.
 Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin);

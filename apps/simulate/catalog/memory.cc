@@ -18,7 +18,7 @@ constexpr double kSampledRows = 256;
 // K and V of a token in one layer on one card.
 double kv_layer_bytes(const ModelShape& model, uint32_t tensor) {
   const double heads = std::max(1.0, static_cast<double>(model.kv_heads) / tensor);
-  return 2 * heads * model.head_dim * model.kv_element_bytes;
+  return model.kv_planes() * heads * model.head_dim * model.kv_element_bytes;
 }
 
 }  // namespace

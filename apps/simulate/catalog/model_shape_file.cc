@@ -78,13 +78,25 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
   }
   out.head_dim = number(json, {"head_dim"});
   if (out.head_dim == 0 && out.heads > 0) out.head_dim = out.hidden / out.heads;
+  if (const uint32_t rank = number(json, {"kv_lora_rank"}); rank > 0) {
+    out.latent = {rank, number(json, {"q_lora_rank"}), number(json, {"qk_nope_head_dim"}),
+                  number(json, {"qk_rope_head_dim"}), number(json, {"v_head_dim"})};
+    if (out.latent.nope_dim == 0 || out.latent.rope_dim == 0 || out.latent.value_dim == 0) {
+      return error(ErrorCode::kCorrupt,
+                   "{}: qk_nope_head_dim, qk_rope_head_dim or v_head_dim is missing beside kv_lora_rank",
+                   origin);
+    }
+    out.kv_heads = 1;
+    out.head_dim = rank + out.latent.rope_dim;
+  }
   out.ffn = number(json, {"intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"});
   if (out.ffn == 0) out.ffn = 4 * out.hidden;
   out.experts = number(json, {"num_local_experts", "num_experts", "n_routed_experts"});
   if (out.experts > 0) {
     const auto dense = json.find("mlp_only_layers");
     const bool some_dense = dense != json.end() && dense->is_array() && !dense->empty();
-    if (some_dense || number(json, {"first_k_dense_replace"}) > 0 ||
+    out.dense_layers = number(json, {"first_k_dense_replace"});
+    if (some_dense || out.dense_layers > out.layers ||
         number(json, {"decoder_sparse_step", "moe_layer_freq"}) > 1) {
       return error(ErrorCode::kUnsupported, "{}: {}", origin, kSomeLayers);
     }

@@ -8,7 +8,7 @@ namespace kvasir {
 
 StageRing::StageRing(const CacheGeometry& geometry, uint64_t offset, uint32_t slots)
     : offset_(offset),
-      plane_bytes_(geometry.layer_plane_bytes()),
+      v_offset_(geometry.v_offset()),
       slot_bytes_(geometry.largest_piece_bytes()),
       slots_(slots) {
   if (slots > 0) uses_.push_back({slots});
@@ -21,7 +21,7 @@ StageRing::Slots StageRing::take(uint32_t layer, uint32_t most) {
   Slots out;
   out.bytes = slot_bytes_;
   out.at.k = offset_ + slot_bytes_ * next_;
-  out.at.v = out.at.k + plane_bytes_;
+  out.at.v = out.at.k + v_offset_;
   out.free_from = oldest.until;
   out.after = oldest.transfer;
   const uint32_t at_most = std::min(most, slots_ - next_);

@@ -62,7 +62,7 @@ class StageRing {
     TransferId transfer{};
   };
   const uint64_t offset_;
-  const uint64_t plane_bytes_;
+  const uint64_t v_offset_;
   const uint64_t slot_bytes_;
   const uint32_t slots_;
   std::deque<Use> uses_;    // all slots, starting at the next one

@@ -295,7 +295,7 @@ void StepStager::leave_at_peers(Step& step, const Work& work, uint32_t layer) {
 KvPlanes StepStager::frame_of(const SeqScratch::Block& block, uint32_t layer) const {
   const CacheGeometry& g = cache_.geometry();
   const uint64_t k = block.frames[g.group_of(layer)] + g.layer_in_group(layer) * g.piece_bytes(Form::kKv);
-  return {k, k + g.layer_plane_bytes()};
+  return {k, k + g.v_offset()};
 }
 
 void StepStager::fill_frames(Step& step, const SeqScratch& s, const Run& run, uint32_t layer) const {

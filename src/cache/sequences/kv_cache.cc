@@ -392,7 +392,7 @@ void KvCache::fill_table(Sequence& seq, size_t first_block) const {
   BlockTable& frames = *seq.frames;
   frames.resize(first_block * groups);
   frames.resize(seq.table.size() * groups);
-  const uint64_t plane = options_.geometry.layer_plane_bytes();
+  const uint64_t v_offset = options_.geometry.v_offset();
   // A frame that it does not hold may still exist for the steps in flight; it is freed when they end.
   const bool all = seq.holds.at(kDeviceKv) == frames.size();
   for (size_t i = first_block; i < seq.table.size(); ++i) {
@@ -400,7 +400,7 @@ void KvCache::fill_table(Sequence& seq, size_t first_block) const {
     const LayerSet& held = all ? map_.all_groups() : map_.owner(seq.table[i], seq.holds).at(kDeviceKv);
     held.for_each([&](uint32_t g) {
       const uint64_t frame = device.by_group[g].at;
-      frames[i * groups + g] = {frame, frame + plane};
+      frames[i * groups + g] = {frame, frame + v_offset};
     });
   }
   seq.holds.table_changed = false;

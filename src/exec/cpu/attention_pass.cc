@@ -9,6 +9,18 @@
 #include "ops/leaf_run.h"
 
 namespace kvasir {
+namespace {
+
+// Where all heads share one KV head, so many go into a tile, so that threads have heads to share out: as many
+// as a kernel takes at once, if they divide evenly.
+int64_t heads_of_tile(const ModelSpec& spec) {
+  if (!spec.is_latent()) return spec.queries_per_kv();
+  int64_t heads = std::min<int64_t>(spec.heads, ops::kLanes);
+  while (spec.heads % heads != 0) --heads;
+  return heads;
+}
+
+}  // namespace
 
 AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
                              const CacheGeometry& geometry, const ops::KvShape& frame,
@@ -18,6 +30,9 @@ AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
       geometry_(geometry),
       frame_(frame),
       device_memory_(device_memory),
+      heads_(heads_of_tile(spec)),
+      head_groups_(spec.heads / heads_),
+      value_dim_(spec.attended_head_dim()),
       locals_(static_cast<size_t>(threads)) {
   for (const LayerSpec& layer : spec.layer_specs) {
     size_t work = 0;
@@ -33,7 +48,7 @@ Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
   for (Work& work : works_) {
     try {
-      work.tiles.lay_out(rows, spec_.kv_heads);
+      work.tiles.lay_out(rows, head_groups_);
     } catch (const std::bad_alloc&) {
       return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows.size());
     }
@@ -60,7 +75,7 @@ Status AttentionPass::cut(Work& work, std::span<const RemoteLeaves> runs) {
   for (size_t t = 0; t < tiles.size(); ++t) {
     work.open_pieces[t] = tiles[t].pieces;
     const int64_t last = position(tiles[t], tiles[t].rows - 1);
-    work.scores += tiles[t].rows * (last + 1 - work.tiles.first_position(last)) * spec_.queries_per_kv();
+    work.scores += tiles[t].rows * (last + 1 - work.tiles.first_position(last)) * heads_;
   }
   return {};
 }
@@ -89,7 +104,7 @@ void AttentionPass::make_room(Work& work) {
 }
 
 int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
-  return tile.rows * ops::AttentionTree::storage_floats(leaves, spec_.queries_per_kv(), spec_.head_dim);
+  return tile.rows * ops::AttentionTree::storage_floats(leaves, heads_, value_dim_);
 }
 
 void AttentionPass::leave_out(uint32_t slice) {
@@ -184,16 +199,16 @@ void AttentionPass::start_trees(const Work& work, Trees& trees, const Tile& tile
   const int64_t floats = tree_floats(tile, leaves) / tile.rows;
   trees.rows.clear();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    trees.rows.emplace_back(kernels_, spec_.queries_per_kv(), spec_.head_dim,
-                            trees.storage.data() + i * floats, leaves,
+    trees.rows.emplace_back(kernels_, heads_, value_dim_, trees.storage.data() + i * floats, leaves,
                             std::max(leaf_begin, first_leaf(work, tile, i)));
   }
 }
 
 void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const {
   const StepSlice& slice = layer.step.slices[tile.slice];
-  const int64_t kv_head =
-      mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % spec_.kv_heads : tile.kv_head;
+  const int64_t kv_head = spec_.is_latent()                 ? 0
+                          : mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % spec_.kv_heads
+                                                            : tile.kv_head;
   const size_t offset = ops::kv_tile_offset(frame_, /*layer=*/0, kv_head);
   const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
@@ -212,7 +227,7 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
 
 void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf,
                                 Trees& trees, Local& local) {
-  const int64_t heads = spec_.queries_per_kv();
+  const int64_t heads = heads_;
   const int64_t record = record_floats();
   // Rows are in order of position: those before `skip` do not reach this leaf, and the windows of those from
   // `end` on begin behind it.
@@ -238,6 +253,7 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   args.rows = end - skip;
   args.heads = heads;
   args.head_dim = spec_.head_dim;
+  args.value_dim = frame_.value_dim;
   args.valid = valid + skip;
   if (layer.work.tiles.window() > 0) args.first = first + skip;
   args.score_cap = mutant(Mutant::kScoreUncapped) && args.rows == 1 ? 0 : spec_.score_cap;
@@ -250,7 +266,7 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   args.out = local.partials.data();
   args.out_stride = record;
   kernels_.attention_leaf(args);
-  if (mutant(Mutant::kOwnKvUnrounded)) unround_own(layer, tile, leaf, args);
+  if (mutant(Mutant::kOwnKvUnrounded) && !spec_.is_latent()) unround_own(layer, tile, leaf, args);
   for (int64_t i = skip; i < end; ++i) {
     trees.rows[static_cast<size_t>(i)].push(local.partials.data() + (i - skip) * record);
   }
@@ -330,7 +346,7 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
   const ops::LeafRun leaves{range.first_leaf, range.end_leaf};
   const int64_t peaks = ops::subtrees_of(leaves);
   if (mutant(Mutant::kRemoteRunDropped)) {
-    nothing_attended(spec_.queries_per_kv(), spec_.head_dim, local.partials.data());
+    nothing_attended(heads_, value_dim_, local.partials.data());
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
@@ -347,13 +363,13 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
 }
 
 void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
-  const int64_t heads = spec_.queries_per_kv(), first_head = tile.kv_head * heads;
+  const int64_t heads = heads_, first_head = tile.kv_head * heads;
   const bool without = out.sinks == nullptr || (mutant(Mutant::kSinkLeftOut) && tile.rows == 1) ||
                        (mutant(Mutant::kRemoteSinkLeftOut) && tile.remote());
   const float* sinks = without ? nullptr : out.sinks + first_head;
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* row = out.rows + (tile.first_row + i) * out.stride + first_head * spec_.head_dim;
-    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), sinks, heads, spec_.head_dim, row);
+    float* row = out.rows + (tile.first_row + i) * out.stride + first_head * value_dim_;
+    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), sinks, heads, value_dim_, row);
   }
 }
 

@@ -1,6 +1,7 @@
 // The attention of a step: the leaves of the history are shared out among the threads, and merged.
 //
-// A tile is up to kTileRows consecutive rows of one sequence with one KV head. If its history is long
+// A tile is up to kTileRows consecutive rows of one sequence with one KV head, or, where all heads share one
+// (latent attention), with some of the heads. If its history is long
 // compared with the rest of the step, it is cut into pieces, aligned subtrees of its leaves, so that one long
 // sequence keeps every thread busy. Threads claim pieces; the thread that ends a tile's last piece merges
 // them. Leaves and tree are fixed by position (ops/attention_tree.h), so neither the cut nor the claims
@@ -32,7 +33,7 @@ namespace kvasir {
 class AttentionPass {
  public:
   struct Output {
-    float* rows;         // [rows][q_dim]
+    float* rows;         // [rows][attended_dim]
     int64_t stride;      // floats from one row to the next
     const float* sinks;  // [heads], of the layer; null: none
   };
@@ -57,7 +58,7 @@ class AttentionPass {
   // Bytes of the buffers for partial results; they grow with the longest history and never shrink.
   uint64_t scratch_bytes() const;
 
-  // One layer. qkv: [rows][q, k, v], queries rotated and scaled, K and V already in their frames. Rows that
+  // One layer. qkv: [rows][qkv_dim], queries rotated and scaled, K and V already in their frames. Rows that
   // have leaves at peers are in `out` only after merge_answers(). The pool has no more than `threads`. A
   // helper may be late: until settle() it reads qkv, the step, the history's frames and what prepare(),
   // prepare_layer() and leave_out() change.
@@ -68,7 +69,7 @@ class AttentionPass {
   // Leaves times rows, with all KV heads, that run() attends to in the layer with each of its threads.
   double leaf_rows_of_thread(uint32_t layer) const {
     return static_cast<double>(work_of(layer).tiles.local_work()) /
-           (static_cast<double>(spec_.kv_heads) * static_cast<double>(locals_.size()));
+           (static_cast<double>(head_groups_) * static_cast<double>(locals_.size()));
   }
   // True if some rows have leaves at peers in the layer.
   bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
@@ -149,7 +150,7 @@ class AttentionPass {
                    int64_t leaf_end) const;
   void store(const Output& out, const Tile& tile, Trees& trees) const;
   int64_t tree_floats(const Tile& tile, int64_t leaves) const;
-  int64_t record_floats() const { return ops::partial_floats(spec_.queries_per_kv(), spec_.head_dim); }
+  int64_t record_floats() const { return ops::partial_floats(heads_, value_dim_); }
   int64_t position(const Tile& tile, int64_t row) const {
     return rows_[static_cast<size_t>(tile.first_row + row)].position;
   }
@@ -158,13 +159,16 @@ class AttentionPass {
     return work.tiles.first_position(position(tile, row)) / ops::kLeafTokens;
   }
   int64_t end_leaf(const Tile& tile, int64_t row) const { return position(tile, row) / ops::kLeafTokens + 1; }
-  int64_t row_width() const { return spec_.q_dim() + 2 * spec_.kv_dim(); }
+  int64_t row_width() const { return spec_.qkv_dim(); }
 
   const ModelSpec& spec_;
   const ops::Kernels& kernels_;
   const CacheGeometry& geometry_;
   const ops::KvShape& frame_;
   std::byte* const device_memory_;
+  const int64_t heads_;        // query heads of a tile
+  const int64_t head_groups_;  // tiles of the same rows
+  const int64_t value_dim_;    // values that a head gets
 
   // Of the step at hand.
   std::span<const StepRow> rows_;

@@ -21,6 +21,7 @@ ops::KvShape frame_shape(const ModelSpec& config, const CacheGeometry& geometry,
   shape.head_dim = config.head_dim;
   shape.block_tokens = geometry.block_tokens;
   shape.type = type;
+  if (config.is_latent()) shape.value_dim = config.latent.rank;
   return shape;
 }
 
@@ -42,8 +43,11 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, pool.size()),
       products_(kernels, options.activation, pool),
       experts_(model.spec(), kernels, products_, pool.size()),
+      latent_(model, kernels, products_),
       samplers_(static_cast<size_t>(pool.size()), Sampler(kernels)) {
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
+  KV_CHECK(geometry.kv_planes == static_cast<uint32_t>(model.spec().kv_planes()), "planes={}",
+           geometry.kv_planes);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
            "plane={} frame={}", ops::kv_plane_bytes(frame_),
            geometry.layer_plane_bytes() * geometry.layers_per_group);
@@ -110,13 +114,14 @@ Status Decoder::reserve(int64_t rows) {
   }
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
-    qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
-    attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
+    qkv_.resize(n * static_cast<size_t>(c.qkv_dim()));
+    attended_.resize(n * static_cast<size_t>(row_stride(c.attended_dim())));
     ffn_in_.resize(n * static_cast<size_t>(dense_ffn_dim() * (c.gated ? 2 : 1)));
     if (!model_.adds_at_once() || c.has_experts()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
     experts_.grow(rows);
-    KV_RETURN_IF_ERROR(products_.grow({{rows, widest_operand()}, experts_.extent(rows)},
+    latent_.grow(rows);
+    KV_RETURN_IF_ERROR(products_.grow({{rows, widest_operand()}, experts_.extent(rows), latent_.extent(rows)},
                                       takes_anywhere(ops::ActivationType::kBf16)));
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the activations of a step of {} tokens", rows);
@@ -127,7 +132,8 @@ Status Decoder::reserve(int64_t rows) {
 
 int64_t Decoder::widest_operand() const {
   const ModelSpec& c = model_.spec();
-  return std::max<int64_t>({c.dim, c.q_dim(), dense_ffn_dim(), c.experts.shared_ffn_dim});
+  return std::max<int64_t>(
+      {c.dim, c.values_dim(), c.latent.q_rank, dense_ffn_dim(), c.experts.shared_ffn_dim});
 }
 
 int64_t Decoder::dense_ffn_dim() const {
@@ -137,7 +143,7 @@ int64_t Decoder::dense_ffn_dim() const {
 }
 
 int64_t Decoder::most_items(int64_t rows) const {
-  int64_t most = rows;
+  int64_t most = std::max(rows, latent_.most_items(rows));
   for (const PackedLayer& l : model_.layers()) {
     const PackedExperts& experts = l.experts;
     for (const Projection* p : {&l.qkv, &l.attn_output, &l.ffn_in, &l.ffn_down, &experts.router,
@@ -161,7 +167,7 @@ uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + ffn_in_.size() + logits_.size() + branch_.size();
   uint64_t bytes = floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes();
-  return bytes + remote_.scratch_bytes() + products_.bytes() + experts_.bytes();
+  return bytes + remote_.scratch_bytes() + products_.bytes() + experts_.bytes() + latent_.bytes();
 }
 
 // ---------------------------------------------------------------- the pass
@@ -180,7 +186,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     const PackedLayer& weights = model_.layers()[layer];
     const Operand normed = normed_input(weights.attn_norm, weights.qkv);
     AttentionPass::settle(pool_);
-    products_.multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false);
+    make_qkv(weights, normed);
     if (!await_transfers(step, layer, transfers)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
     if (early && !attend(step, layer, transfers)) break;
@@ -188,8 +194,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     write(step, layer, normed, transfers);
     if (sets_.leaves(layer)) next_set(step, layer, transfers);
     if (!early && !attend(step, layer, transfers)) break;
-    const Operand attended = products_.take_rows(weights.attn_output, attended_.data(), row_count());
-    add_to_residual(weights.attn_output, attended, weights.attn_branch);
+    add_to_residual(weights.attn_output, attended_input(weights), weights.attn_branch);
     feed_forward(weights);
   }
   await_masks(step, transfers);
@@ -208,7 +213,7 @@ void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& tr
   const ModelSpec& c = model_.spec();
   const RowSets::Set& set = sets_.set(++set_);
   move_rows(set, x_.data(), c.dim);
-  move_rows(set, qkv_.data(), c.q_dim() + 2 * c.kv_dim());
+  move_rows(set, qkv_.data(), c.qkv_dim());
   rows_ = set.rows;
   const Status status = attention_.prepare(rows_);
   KV_CHECK(status.ok(), "{}", status.message());
@@ -308,7 +313,7 @@ void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& tran
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     if (transfers.deferred(s)) attention_.leave_out(s);
   }
-  const int64_t stride = row_stride(model_.spec().q_dim());
+  const int64_t stride = row_stride(model_.spec().attended_dim());
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (transfers.deferred(rows_[r].slice)) {
       std::fill_n(attended_.begin() + static_cast<int64_t>(r) * stride, stride, 0.0f);
@@ -321,8 +326,23 @@ void Decoder::prepare_attention(const Step& step, uint32_t layer) {
   KV_CHECK(status.ok(), "{}", status.message());
 }
 
+void Decoder::make_qkv(const PackedLayer& layer, const Operand& normed) {
+  if (model_.spec().is_latent()) {
+    latent_.multiply(layer, normed, row_count());
+    latent_.make_qkv(layer, row_count(), qkv_.data());
+  } else {
+    products_.multiply(layer.qkv, normed, row_count(), qkv_.data(), layer.qkv.n, false);
+  }
+}
+
+Operand Decoder::attended_input(const PackedLayer& layer) {
+  const int64_t stride = row_stride(model_.spec().attended_dim());
+  if (model_.spec().is_latent()) return latent_.make_values(layer, attended_.data(), stride, row_count());
+  return products_.take_rows(layer.attn_output, attended_.data(), row_count());
+}
+
 bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers) {
-  const int64_t stride = row_stride(model_.spec().q_dim());
+  const int64_t stride = row_stride(model_.spec().attended_dim());
   const bool remote = attention_.awaits_answers(layer);
   if (remote) {
     remote_.ask(step, layer, rows_, qkv_.data(), attention_.leaf_rows_of_thread(layer), transfers);
@@ -354,7 +374,7 @@ void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, Ste
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
   const ModelSpec& c = model_.spec();
-  const int64_t width = c.q_dim() + 2 * c.kv_dim();
+  const int64_t width = c.qkv_dim();
   const StepRow& row = rows_[static_cast<size_t>(r)];
   float* q = qkv_.data() + r * width;
   float* k = q + c.q_dim();

@@ -24,6 +24,7 @@
 #include "exec/cpu/attention_pass.h"
 #include "exec/cpu/expert_pass.h"
 #include "exec/cpu/kv_projection.h"
+#include "exec/cpu/latent_pass.h"
 #include "exec/cpu/packed_model.h"
 #include "exec/cpu/product_runner.h"
 #include "exec/cpu/qkv_finish.h"
@@ -106,6 +107,10 @@ class Decoder {
   void add_to_residual(const Projection& p, const Operand& input, const Branch& branch);
   // x[row] += branch[row], after what is done to it. experts: branch[row] is what they give.
   void add_branch(const Branch& branch, const PackedExperts* experts = nullptr);
+  // From the layer's normed rows to those of qkv_.
+  void make_qkv(const PackedLayer& layer, const Operand& normed);
+  // Attention's output, as the layer's product behind it takes it.
+  Operand attended_input(const PackedLayer& layer);
   // False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers);
   // Prepares the attention of a layer for the rows at hand.
@@ -149,6 +154,7 @@ class Decoder {
   KvProjector projector_;
   ProductRunner products_;
   ExpertPass experts_;
+  LatentPass latent_;
   LogitsTap tap_;
 
   // Of the step at hand.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Of at least two.
-float sum_of_two_best(std::span<const float> values) {
+// Of at least two: their sum, or the best one alone.
+float worth_of_group(std::span<const float> values, bool of_two) {
   float first = kNever, second = kNever;
   for (const float value : values) {
     if (value > first) {
@@ -23,7 +23,7 @@ float sum_of_two_best(std::span<const float> values) {
       second = value;
     }
   }
-  return first + second;
+  return of_two ? first + second : first;
 }
 
 }  // namespace
@@ -80,7 +80,10 @@ void ExpertChooser::order_best(std::span<float> values, int32_t count) {
 
 void ExpertChooser::keep_best_groups(std::span<float> values) {
   const size_t size = values.size() / groups_.size();
-  for (size_t g = 0; g < groups_.size(); ++g) groups_[g] = sum_of_two_best(values.subspan(g * size, size));
+  const bool of_two = spec_->gating == Gating::kSigmoid;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g] = worth_of_group(values.subspan(g * size, size), of_two);
+  }
   order_best(groups_, spec_->groups_used);
   for (size_t i = static_cast<size_t>(spec_->groups_used); i < groups_.size(); ++i) {
     const auto dropped = values.subspan(static_cast<size_t>(order_[i]) * size, size);

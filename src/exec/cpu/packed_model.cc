@@ -207,6 +207,15 @@ std::vector<float> side_by_side(const std::vector<float>& gate, const std::vecto
   return out;
 }
 
+void pack_latent(Packer& packer, const LayerWeights& l, PackedLayer& out) {
+  out.qkv = packer.project({{&l.attn_q}, {&l.latent.kv_a}});
+  if (l.latent.q_b.present()) out.q_b = packer.project({{&l.latent.q_b}});
+  out.q_a_norm = l.latent.q_a_norm;
+  out.kv_a_norm = l.latent.kv_a_norm;
+  for (const WeightMatrix& m : l.latent.k_b) out.absorb.push_back(packer.project({{&m}}));
+  for (const WeightMatrix& m : l.latent.v_b) out.value_up.push_back(packer.project({{&m}}));
+}
+
 PackedExperts pack_experts(Packer& packer, const ExpertWeights& e) {
   PackedExperts out;
   std::vector<Packer::Source> router = {{&e.router}};
@@ -242,7 +251,11 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
     for (const LayerWeights& l : weights.layers) {
       PackedLayer layer;
       layer.attn_norm = l.attn_norm;
-      layer.qkv = packer.project({{&l.attn_q, q_order}, {&l.attn_k, k_order}, {&l.attn_v}});
+      if (spec.is_latent()) {
+        pack_latent(packer, l, layer);
+      } else {
+        layer.qkv = packer.project({{&l.attn_q, q_order}, {&l.attn_k, k_order}, {&l.attn_v}});
+      }
       layer.qkv_bias = qkv_bias_of(l, spec);
       layer.q_norm = reordered(l.q_norm, q_order);
       layer.k_norm = reordered(l.k_norm, k_order);

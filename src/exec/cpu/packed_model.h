@@ -69,13 +69,20 @@ struct PackedExperts {
 };
 
 struct PackedLayer {
-  NormWeights attn_norm;        // [dim]; not present: attention takes the residual stream itself
-  Projection qkv;               // [q_dim + 2 * kv_dim][dim]: Q, K, V; RoPE turns neighbouring values
-  std::vector<float> qkv_bias;  // [q_dim + 2 * kv_dim], added before norms and RoPE; empty: none
-  std::vector<float> q_norm;    // [head_dim] or [q_dim], as ModelSpec::qk_norm says
-  std::vector<float> k_norm;    // [head_dim] or [kv_dim]
-  std::vector<float> sinks;     // [heads]; empty: none
-  Projection attn_output;       // [dim][q_dim]
+  NormWeights attn_norm;  // [dim]; not present: attention takes the residual stream itself
+  // [q_dim + 2 * kv_dim][dim]: Q, K, V; RoPE turns neighbouring values. Latent: what queries come from, and
+  // the row for the cache (LatentPass).
+  Projection qkv;
+  std::vector<float> q_a_norm;       // [q_rank]; where latent attention has one
+  Projection q_b;                    // [heads * (nope + rope)][q_rank]; likewise
+  std::vector<float> kv_a_norm;      // [rank]; latent
+  std::vector<Projection> absorb;    // by head: [rank][nope]; latent
+  std::vector<Projection> value_up;  // by head: [value_dim][rank]; latent
+  std::vector<float> qkv_bias;       // [q_dim + 2 * kv_dim], added before norms and RoPE; empty: none
+  std::vector<float> q_norm;         // [head_dim] or [q_dim], as ModelSpec::qk_norm says
+  std::vector<float> k_norm;         // [head_dim] or [kv_dim]
+  std::vector<float> sinks;          // [heads]; empty: none
+  Projection attn_output;            // [dim][values_dim]
   Branch attn_branch;
   NormWeights ffn_norm;            // [dim]; may not be present
   Projection ffn_in;               // [ffn_inputs][dim]: gate, up; or up alone
@@ -88,10 +95,10 @@ struct PackedLayer {
   template <typename Use>
   void for_each_projection(const Use& use) const {
     for (const Projection* p :
-         {&qkv, &attn_output, &ffn_in, &ffn_down, &experts.shared_in, &experts.shared_down}) {
+         {&qkv, &q_b, &attn_output, &ffn_in, &ffn_down, &experts.shared_in, &experts.shared_down}) {
       use(*p);
     }
-    for (const auto* all : {&experts.in, &experts.down}) {
+    for (const auto* all : {&absorb, &value_up, &experts.in, &experts.down}) {
       for (const Projection& p : *all) use(p);
     }
   }

@@ -25,6 +25,8 @@ void QkvFinisher::finish_kv(uint32_t layer, int64_t position, float* kv, bool wi
     normalise(weights.k_norm, spec.kv_dim(), kv);
     return;
   }
+  if (spec.is_latent())
+    kernels_.rms_norm(kv, weights.kv_a_norm.data(), spec.latent.rank, spec.norm_epsilon, kv);
   normalise(weights.k_norm, spec.kv_dim(), kv);
   rotate(layer, position, spec.kv_heads, kv);
 }
@@ -40,8 +42,15 @@ void QkvFinisher::normalise(const std::vector<float>& weight, int64_t n, float* 
 void QkvFinisher::rotate(uint32_t layer, int64_t position, int64_t heads, float* x) const {
   const ops::RopeTable* rope = model_.rope(layer);
   if (rope == nullptr) return;
-  kernels_.rope(x, heads, model_.spec().head_dim, rope->cos_row(position), rope->sin_row(position),
-                rope->half);
+  const ModelSpec& spec = model_.spec();
+  const float *cos = rope->cos_row(position), *sin = rope->sin_row(position);
+  if (!spec.is_latent()) {
+    kernels_.rope(x, heads, spec.head_dim, cos, sin, rope->half);
+    return;
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    kernels_.rope(x + h * spec.head_dim + spec.latent.rank, 1, spec.latent.rope_dim, cos, sin, rope->half);
+  }
 }
 
 }  // namespace kvasir

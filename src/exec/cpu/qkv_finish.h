@@ -9,8 +9,8 @@
 
 namespace kvasir {
 
-// In this order: bias, norm of Q and K, RoPE; Q is then scaled. Stateless; threads call it for different
-// rows.
+// In this order: bias, norm of Q and K, RoPE; Q is then scaled. In latent attention the norm is that of a
+// row's first values, and RoPE turns the others. Stateless; threads call it for different rows.
 class QkvFinisher {
  public:
   // Both outlive it.
@@ -18,7 +18,7 @@ class QkvFinisher {
 
   // q: [q_dim]
   void finish_q(uint32_t layer, int64_t position, float* q) const;
-  // kv: K and V, [2 * kv_dim]. with_bias is false only under a mutant.
+  // kv: K and V, [2 * kv_dim], or the one row of latent attention. with_bias is false only under a mutant.
   void finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias = true) const;
 
  private:

@@ -10,6 +10,10 @@ namespace kvasir {
 Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file, uint32_t max_positions,
                                                            Gpu& gpu) {
   const ModelSpec& spec = file.spec();
+  if (spec.is_latent()) {
+    return error(ErrorCode::kUnsupported,
+                 "models with latent attention do not run on a GPU yet; serve it with --device cpu");
+  }
   if (spec.head_dim % 16 != 0 || spec.head_dim > 256) {
     return error(ErrorCode::kUnsupported,
                  "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);

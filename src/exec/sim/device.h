@@ -13,15 +13,26 @@
 namespace kvasir {
 
 // A decoder with two linear layers of attention (QKV, O) and two or three of the MLP, or of each expert.
+// Latent attention: see model/architectures/model_spec.h. Queries work on the rows of the cache.
+struct LatentShape {
+  uint32_t rank = 0;    // 0: attention is not latent
+  uint32_t q_rank = 0;  // 0: queries come from the layer's input
+  uint32_t nope_dim = 0;
+  uint32_t rope_dim = 0;
+  uint32_t value_dim = 0;
+};
+
 struct ModelShape {
   std::string name;
   uint32_t layers = 0;
   uint32_t hidden = 0;
   uint32_t heads = 0;     // query heads
-  uint32_t kv_heads = 0;  // at most `heads`
-  uint32_t head_dim = 0;
+  uint32_t kv_heads = 0;  // at most `heads`; latent: 1
+  uint32_t head_dim = 0;  // latent: of a row of the cache
+  LatentShape latent{};
   uint32_t ffn = 0;  // inner width of the MLP
-  // A mixture of experts in the place of the MLP, in all layers.
+  // A mixture of experts in the place of the MLP, in all layers but the first ones.
+  uint32_t dense_layers = 0;
   uint32_t experts = 0;       // 0: none
   uint32_t experts_used = 0;  // by a row
   uint32_t expert_ffn = 0;    // inner width of each
@@ -45,17 +56,33 @@ struct ModelShape {
 
   uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
+  bool is_latent() const { return latent.rank > 0; }
+  uint32_t kv_planes() const { return is_latent() ? 1 : 2; }
+  // Values that each head is given by attention.
+  uint32_t attended_head_dim() const { return is_latent() ? latent.rank : head_dim; }
+  // Of a layer's attention.
+  uint64_t attention_parameters() const {
+    if (!is_latent()) return hidden * (2 * q_dim() + 2 * kv_dim());
+    const uint64_t queries = uint64_t{heads} * (latent.nope_dim + latent.rope_dim);
+    const uint64_t of_queries =
+        latent.q_rank > 0 ? uint64_t{latent.q_rank} * (hidden + queries) : hidden * queries;
+    const uint64_t values = uint64_t{heads} * latent.value_dim;
+    return of_queries + hidden * kv_dim() +
+           uint64_t{heads} * latent.rank * (latent.nope_dim + latent.value_dim) + hidden * values;
+  }
   // Without norms and biases, which are below a thousandth, and without tables of learned positions, which
   // are small in all models here.
   uint64_t parameters() const {
-    const uint64_t attention = hidden * (2 * q_dim() + 2 * kv_dim());
-    const uint64_t inner = experts > 0 ? uint64_t{experts} * expert_ffn + shared_ffn : uint64_t{ffn};
-    const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * inner + uint64_t{hidden} * experts;
-    return layers * (attention + mlp) + (tied_embeddings ? 1 : 2) * uint64_t{vocab} * hidden;
+    const uint64_t matrices = gated_mlp ? 3 : 2;
+    const uint64_t dense = experts > 0 ? dense_layers : layers;
+    const uint64_t inner = uint64_t{experts} * expert_ffn + shared_ffn;
+    const uint64_t mlps = dense * matrices * hidden * ffn +
+                          (layers - dense) * (matrices * hidden * inner + uint64_t{hidden} * experts);
+    return layers * attention_parameters() + mlps + (tied_embeddings ? 1 : 2) * uint64_t{vocab} * hidden;
   }
   // Of these the experts'.
   uint64_t expert_parameters() const {
-    return uint64_t{layers} * experts * (gated_mlp ? 3 : 2) * uint64_t{hidden} * expert_ffn;
+    return uint64_t{layers - dense_layers} * experts * (gated_mlp ? 3 : 2) * uint64_t{hidden} * expert_ffn;
   }
   uint64_t weight_bytes() const {
     const auto in_experts = static_cast<double>(expert_parameters());
@@ -64,7 +91,8 @@ struct ModelShape {
   }
   // K and V of one token in all layers.
   uint64_t kv_bytes_per_token() const {
-    return static_cast<uint64_t>(2.0 * layers * static_cast<double>(kv_dim()) * kv_element_bytes);
+    return static_cast<uint64_t>(1.0 * kv_planes() * layers * static_cast<double>(kv_dim()) *
+                                 kv_element_bytes);
   }
 };
 

@@ -124,8 +124,8 @@ DeviceTimes::Kernel::Kernel(const KernelCoefficients& c)
 
 Status DeviceTimes::check(const ModelShape& model, const DeviceSpec& device, const Parallelism& p) {
   if (model.layers == 0 || model.hidden == 0 || model.heads == 0 || model.kv_heads == 0 ||
-      model.head_dim == 0 || model.active_ffn() == 0 || model.vocab == 0 ||
-      model.heads % model.kv_heads != 0) {
+      model.head_dim == 0 || model.active_ffn() == 0 || model.dense_layers > model.layers ||
+      model.vocab == 0 || model.heads % model.kv_heads != 0) {
     return error(ErrorCode::kInvalidArgument, "model {}: a size is 0, or kv_heads does not divide heads",
                  model.name);
   }
@@ -196,7 +196,9 @@ double DeviceTimes::layer_linear(double rows) const {
   const double q = heads_ * model_.head_dim, kv = kv_heads_ * model_.head_dim;
   const double ffn = static_cast<double>(model_.ffn) / parallelism_.tensor;
   const double hidden = model_.hidden, factor = device_.layer_factor;
-  const double attention = gemm(rows, q + 2 * kv, hidden, factor) + gemm(rows, hidden, q, factor);
+  const double attention = model_.is_latent()
+                               ? latent_linear(rows)
+                               : gemm(rows, q + 2 * kv, hidden, factor) + gemm(rows, hidden, q, factor);
   const double wide = model_.gated_mlp ? 2 : 1;
   const auto mlp = [&](double m, double inner, double element_bytes) {
     return gemm_of(m, wide * inner, hidden, factor, element_bytes) +
@@ -210,13 +212,28 @@ double DeviceTimes::layer_linear(double rows) const {
   const double one =
       mlp(std::max(1.0, rows * model_.experts_used / touched), inner, model_.expert_element_bytes);
   const double launches = 2 * gemm_.launch_s;
-  double seconds =
-      attention + gemm(rows, model_.experts, hidden, factor) + launches + touched * (one - launches);
+  double seconds = gemm(rows, model_.experts, hidden, factor) + launches + touched * (one - launches);
   if (model_.shared_ffn > 0) {
     const double shared = static_cast<double>(model_.shared_ffn) / parallelism_.tensor;
     seconds += mlp(rows, shared, model_.weight_element_bytes);
   }
-  return seconds;
+  // Layers are alike here: each has its share of those that have no experts.
+  const double dense = static_cast<double>(model_.dense_layers) / model_.layers;
+  if (dense > 0) seconds = (1 - dense) * seconds + dense * mlp(rows, ffn, model_.weight_element_bytes);
+  return attention + seconds;
+}
+
+// The products of each head with its own matrix count as one of the same work and bytes. Every card has the
+// rows of the cache.
+double DeviceTimes::latent_linear(double rows) const {
+  const LatentShape& l = model_.latent;
+  const double hidden = model_.hidden, factor = device_.layer_factor, row = model_.head_dim;
+  const double queries = heads_ * (l.nope_dim + l.rope_dim), values = heads_ * l.value_dim;
+  double seconds = l.q_rank > 0
+                       ? gemm(rows, l.q_rank + row, hidden, factor) + gemm(rows, queries, l.q_rank, factor)
+                       : gemm(rows, queries + row, hidden, factor);
+  seconds += gemm(rows, heads_ * l.rank, l.nope_dim, factor) + gemm(rows, values, l.rank, factor);
+  return seconds + gemm(rows, hidden, values, factor);
 }
 
 double DeviceTimes::layer_elementwise(double rows) const {
@@ -273,7 +290,7 @@ double DeviceTimes::prefill_attention_seconds(const std::vector<StepLoad::Chunk>
       const double ceiling = std::max(rate, device_.prefill_ceiling_log2);
       rate = std::min(ceiling, rate + prefill_.flop_rate[2].at(std::log2(1 + c.history / c.rows)));
     }
-    seconds += 4.0 * model_.head_dim * heads_ * work * std::exp2(-rate);
+    seconds += 2.0 * (model_.head_dim + model_.attended_head_dim()) * heads_ * work * std::exp2(-rate);
   }
   return prefill_.launch_s * std::min(1.0, attended) + part * (prefill_.unit_s * heads_ * attended + seconds);
 }
@@ -284,8 +301,14 @@ double DeviceTimes::decode_attention_seconds(double rows, double context) const 
   double rate =
       decode_.byte_rate[0].at(std::log2(context / rows)) + decode_.byte_rate[1].at(std::log2(heads));
   if (decode_.byte_rate.size() > 2) rate += decode_.byte_rate[2].at(std::log2(heads_ / kv_heads_));
-  const double bytes = 2 * model_.kv_element_bytes * model_.head_dim * kv_heads_ * context;
-  return decode_.launch_s + decode_.unit_s * heads + bytes * std::exp2(-rate);
+  const double bytes = model_.kv_planes() * model_.kv_element_bytes * model_.head_dim * kv_heads_ * context;
+  double seconds = bytes * std::exp2(-rate);
+  // All heads meet each row of latent attention: arithmetic may take longer than memory.
+  if (model_.is_latent()) {
+    const double flops = 2.0 * (model_.head_dim + model_.latent.rank) * heads_ * context;
+    seconds = std::max(seconds, flops / device_.flops);
+  }
+  return decode_.launch_s + decode_.unit_s * heads + seconds;
 }
 
 StepParts DeviceTimes::all_layers(const StepLoad& load, double part) const {

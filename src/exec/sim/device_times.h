@@ -104,6 +104,7 @@ class DeviceTimes final : public StepTimes {
   // The same with weights of so many bytes an element.
   double gemm_of(double m, double n, double k, double compute_factor, double element_bytes) const;
   double layer_linear(double rows) const;
+  double latent_linear(double rows) const;
   double layer_elementwise(double rows) const;
   double output_layer(double sampled) const;
   // `part` of the load in all layers, without engine and sending. 0 rows cost nothing.

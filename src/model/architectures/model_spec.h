@@ -68,11 +68,25 @@ struct ExpertSpec {
   bool renormalise = false;  // weights are divided by their sum
   float weight_scale = 1;    // then multiplied by it
   // Experts are chosen from the `groups_used` of `groups` equal groups of neighbours whose two best scores
-  // have the largest sums.
+  // have the largest sums; of a softmax, whose best scores are the largest.
   int32_t groups = 1;
   int32_t groups_used = 1;
 
   friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
+};
+
+// Multi-head latent attention (DeepSeek-V2 and V3): of a position there is one row for all heads, `rank`
+// values from which each head's key and value would be made, and a key's part that RoPE turns. A head's query
+// takes what would make its key, so that attention works on these rows: on all of a row as the key, and on
+// its first `rank` values as the value.
+struct LatentSpec {
+  int32_t rank = 0;       // 0: attention is not latent
+  int32_t q_rank = 0;     // queries come from so many values with a norm; 0: from the layer's input
+  int32_t nope_dim = 0;   // of a head's query, what RoPE leaves as it is
+  int32_t rope_dim = 0;   // and what it turns
+  int32_t value_dim = 0;  // of a head's value
+
+  friend bool operator==(const LatentSpec&, const LatentSpec&) = default;
 };
 
 struct LayerSpec {
@@ -92,13 +106,15 @@ struct ModelSpec {
   int32_t dim = 0;               // width of the residual stream
   int32_t ffn_dim = 0;           // of layers without experts
   int32_t heads = 0;             // query heads
-  int32_t kv_heads = 0;          // divides heads
-  int32_t head_dim = 0;          // even
+  int32_t kv_heads = 0;          // divides heads; latent: 1
+  int32_t head_dim = 0;          // even; latent: rank + rope_dim
   int32_t vocab_size = 0;        // rows of the embedding
   bool tied_embeddings = false;  // the output matrix is the embedding
 
   NormKind norm = NormKind::kRms;
   float norm_epsilon = 1e-5F;
+
+  LatentSpec latent;
 
   // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
   QkNorm qk_norm = QkNorm::kNone;
@@ -129,8 +145,16 @@ struct ModelSpec {
   int32_t position_offset = 0;  // row of the learned position embedding for position 0 (OPT: 2)
   bool learned_positions = false;
 
+  bool is_latent() const { return latent.rank > 0; }
+  // Queries, keys and values as attention takes them, and what it gives.
   int32_t q_dim() const { return heads * head_dim; }
   int32_t kv_dim() const { return kv_heads * head_dim; }
+  int32_t kv_planes() const { return is_latent() ? 1 : 2; }
+  int32_t qkv_dim() const { return q_dim() + kv_planes() * kv_dim(); }
+  int32_t attended_head_dim() const { return is_latent() ? latent.rank : head_dim; }
+  int32_t attended_dim() const { return heads * attended_head_dim(); }
+  // What the product behind attention takes: of each head its value.
+  int32_t values_dim() const { return is_latent() ? heads * latent.value_dim : q_dim(); }
   int32_t queries_per_kv() const { return heads / kv_heads; }
   // Outputs of the first product of the feed-forward.
   int32_t ffn_inputs() const { return gated ? 2 * ffn_dim : ffn_dim; }
@@ -154,13 +178,14 @@ struct ModelSpec {
   double expert_share() const {
     return has_experts() ? static_cast<double>(experts.used) / static_cast<double>(experts.count) : 0;
   }
-  // Bytes of one token in one layer of a K plane (V is as large).
+  // Bytes of one token in one layer of a K plane (V is as large, or a part of it).
   uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
     return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));
   }
   // K and V of one token in all layers, in bytes.
   uint64_t kv_bytes_per_token(ops::KvType type) const {
-    return uint64_t{2} * static_cast<uint64_t>(layers) * kv_plane_bytes_per_token_layer(type);
+    return static_cast<uint64_t>(kv_planes()) * static_cast<uint64_t>(layers) *
+           kv_plane_bytes_per_token_layer(type);
   }
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;

@@ -8,6 +8,7 @@
 // of this folder defines, and which norms it has, if not RMSNorm. Sorted. The function finds in reader.spec()
 // what SpecReader::read_common() reads, and fills in what differs.
 #define KVASIR_ARCHITECTURES(ARCHITECTURE)            \
+  ARCHITECTURE("deepseek2", describe_deepseek2)       \
   ARCHITECTURE("dots1", describe_dots1)               \
   ARCHITECTURE("gemma2", describe_gemma2)             \
   ARCHITECTURE("gemma3", describe_gemma3)             \

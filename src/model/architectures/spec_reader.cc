@@ -35,7 +35,9 @@ Status SpecReader::read_common(NormKind norm) {
   KV_RETURN_IF_ERROR(read_count("feed_forward_length", kMaxFfn, spec_.ffn_dim));
   spec_.layer_specs.resize(static_cast<size_t>(spec_.layers));
   KV_RETURN_IF_ERROR(read_heads());
-  spec_.query_scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim));
+  const int32_t score_dim =
+      spec_.is_latent() ? spec_.latent.nope_dim + spec_.latent.rope_dim : spec_.head_dim;
+  spec_.query_scale = 1.0F / std::sqrt(static_cast<float>(score_dim));
   KV_RETURN_IF_ERROR(read_rope(YarnBorders::kWhole));
   const std::string_view epsilon =
       norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
@@ -216,9 +218,6 @@ Status SpecReader::read_gating(ExpertSpec& e) const {
                  "{}: {} of {} groups of {} experts do not have {} to choose; convert the model again",
                  file_.origin(), e.groups_used, e.groups, e.count, e.used);
   }
-  if (e.groups > 1 && e.gating != Gating::kSigmoid) {
-    return unsupported("a softmax over {} groups of experts is not supported", e.groups);
-  }
   return {};
 }
 
@@ -242,7 +241,42 @@ Status SpecReader::refuse_factors(std::initializer_list<std::string_view> keys) 
   return {};
 }
 
+// Two ways of the same: of today's files "key_length" and "value_length" are those of the rows in the cache,
+// and "..._mla" those of a head; in old ones they are a head's.
+Status SpecReader::read_latent_heads() {
+  LatentSpec& l = spec_.latent;
+  KV_RETURN_IF_ERROR(read_count("attention.head_count", kMaxHeads, spec_.heads));
+  KV_RETURN_IF_ERROR(
+      read_count("attention.kv_lora_rank", static_cast<uint32_t>(ops::kMostLatentRow), l.rank));
+  uint32_t q_rank = 0;
+  if (has("attention.q_lora_rank")) {
+    KV_ASSIGN_OR_RETURN(q_rank, file_.get_u32(full("attention.q_lora_rank")));
+    if (q_rank > 0) KV_RETURN_IF_ERROR(read_count("attention.q_lora_rank", kMaxDim, l.q_rank));
+  }
+  KV_RETURN_IF_ERROR(read_count("rope.dimension_count", kMaxHeadDim, l.rope_dim));
+  const bool both = has("attention.key_length_mla");
+  int32_t key = 0;
+  KV_RETURN_IF_ERROR(
+      read_count(both ? "attention.key_length_mla" : "attention.key_length", kMaxHeadDim, key));
+  KV_RETURN_IF_ERROR(
+      read_count(both ? "attention.value_length_mla" : "attention.value_length", kMaxHeadDim, l.value_dim));
+  l.nope_dim = key - l.rope_dim;
+  spec_.kv_heads = 1;
+  spec_.head_dim = l.rank + l.rope_dim;
+  if (l.nope_dim < 1 || l.rope_dim % 2 != 0) {
+    return error(ErrorCode::kCorrupt, "{}: RoPE turns {} of the {} values of a head; convert the model again",
+                 file_.origin(), l.rope_dim, key);
+  }
+  if (l.rank % ops::kLanes != 0 || spec_.head_dim % ops::kLanes != 0 ||
+      spec_.head_dim > ops::kMostLatentRow) {
+    return unsupported("latent rows of {} and {} values are not supported (multiples of {}, at most {})",
+                       l.rank, l.rope_dim, ops::kLanes, ops::kMostLatentRow);
+  }
+  return {};
+}
+
 Status SpecReader::read_heads() {
+  if (has("attention.kv_lora_rank")) return read_latent_heads();
   KV_RETURN_IF_ERROR(read_count("attention.head_count", kMaxHeads, spec_.heads));
   KV_RETURN_IF_ERROR(read_count("attention.head_count_kv", kMaxHeads, spec_.kv_heads, spec_.heads));
   if (spec_.heads % spec_.kv_heads != 0) {

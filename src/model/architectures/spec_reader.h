@@ -75,6 +75,7 @@ class SpecReader {
   Status read_window_size(std::string_view key, int32_t& out) const;
   Status read_gating(ExpertSpec& experts) const;
   Status read_heads();
+  Status read_latent_heads();
   Status read_rope_scaling(Rope& rope, YarnBorders borders) const;
   Status read_yarn(Rope& rope, float factor, YarnBorders borders) const;
   Status read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const;

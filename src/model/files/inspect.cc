@@ -39,7 +39,8 @@ std::string format_count(uint64_t count) {
 std::string describe_rope(const ModelSpec& spec, size_t index) {
   const Rope& rope = spec.ropes[index];
   std::string out = fmt::format("base {}", rope.base);
-  if (rope.dim != spec.head_dim) out += fmt::format(" over {} of {} values", rope.dim, spec.head_dim);
+  if (rope.dim != spec.head_dim && !spec.is_latent())
+    out += fmt::format(" over {} of {} values", rope.dim, spec.head_dim);
   if (rope.linear_factor != 1) out += fmt::format(", positions divided by {}", rope.linear_factor);
   if (!rope.divisors.empty()) out += ", a divisor for each frequency";
   if (!rope.long_divisors.empty())
@@ -113,9 +114,15 @@ void add_shape(std::string& out, const ModelFile& model) {
   add_line(out, "layers", "{}", c.layers);
   add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
   if (c.has_experts()) add_line(out, "experts", "{}", describe_experts(c));
-  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}{}", c.heads, c.kv_heads,
-           c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
-           c.sinks ? ", with sinks" : "");
+  if (c.is_latent()) {
+    add_line(out, "attention",
+             "{} query heads of {} + {} values over latent rows of {} + {} (MLA), values of {}", c.heads,
+             c.latent.nope_dim, c.latent.rope_dim, c.latent.rank, c.latent.rope_dim, c.latent.value_dim);
+  } else {
+    add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}{}", c.heads, c.kv_heads,
+             c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
+             c.sinks ? ", with sinks" : "");
+  }
   add_line(out, "context", "{} tokens", c.context_length);
   const std::string windows = describe_windows(c, c.context_length);
   if (!windows.empty()) add_line(out, "windows", "{}", windows);
@@ -154,6 +161,10 @@ void add_cache(std::string& out, const ModelFile& model) {
   for (ops::KvType type : ops::kKvTypes) {
     add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
              format_bytes(config.kv_bytes_per_token(type)));
+  }
+  if (config.is_latent()) {
+    add_line(out, "hidden cache", "there is no X: rows of latent attention are smaller");
+    return;
   }
   const FormBytes forms = form_bytes(config, x_type_of(model.weights(), ops::ActivationMode::kAuto));
   std::string ratios, pays, not_pays;

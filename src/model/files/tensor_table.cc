@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "model/files/latent_rows.h"
 #include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
 
@@ -56,6 +57,8 @@ class TableReader {
  private:
   Status layer(int32_t index, LayerWeights& out);
   Status attention(int32_t index, LayerWeights& out);
+  Status latent_attention(int32_t index, LayerWeights& out);
+  Status heads_of_latent(int32_t index, LatentWeights& out);
   Status feed_forward(int32_t index, LayerWeights& out);
   Status experts(int32_t index, ExpertWeights& out);
   Status shared_expert(int32_t index, ExpertWeights& out);
@@ -73,6 +76,8 @@ class TableReader {
   Status matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out);
   // The same of `count` matrices of that size in one tensor, whose rows follow one another.
   Status matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns, WeightMatrix& out);
+  Status matrices_of(const GgufTensor& tensor, int64_t count, int64_t rows, int64_t columns,
+                     WeightMatrix& out);
   // These leave `out` empty where the file has no such tensor.
   Status optional_vector(const std::string& name, int64_t size, std::vector<float>& out) {
     return optional_vectors(name, 1, size, out);
@@ -114,17 +119,22 @@ Status TableReader::matrix(std::string_view name, int64_t rows, int64_t columns,
 Status TableReader::matrices(std::string_view name, int64_t count, int64_t rows, int64_t columns,
                              WeightMatrix& out) {
   KV_ASSIGN_OR_RETURN(const GgufTensor* tensor, require(name));
+  return matrices_of(*tensor, count, rows, columns, out);
+}
+
+Status TableReader::matrices_of(const GgufTensor& tensor, int64_t count, int64_t rows, int64_t columns,
+                                WeightMatrix& out) {
   const std::array<uint64_t, 4> wanted = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
                                           static_cast<uint64_t>(count), 1};
-  if (tensor->shape != wanted) return wrong_shape(*tensor, count, rows, columns);
-  KV_ASSIGN_OR_RETURN(out.type, weight_type_of(file_, *tensor));
+  if (tensor.shape != wanted) return wrong_shape(tensor, count, rows, columns);
+  KV_ASSIGN_OR_RETURN(out.type, weight_type_of(file_, tensor));
   out.used = out.type;
-  out.name = tensor->name;
+  out.name = tensor.name;
   out.rows = count * rows;
   out.columns = columns;
-  out.data = tensor->data.data();
-  out.bytes = tensor->bytes();
-  out.made = tensor->rows;
+  out.data = tensor.data.data();
+  out.bytes = tensor.bytes();
+  out.made = tensor.rows;
   return {};
 }
 
@@ -170,6 +180,7 @@ WeightMatrix rows_of(const WeightMatrix& whole, int64_t first, int64_t count) {
 }
 
 Status TableReader::attention(int32_t index, LayerWeights& out) {
+  if (spec_.is_latent()) return latent_attention(index, out);
   const int64_t dim = spec_.dim, q_dim = spec_.q_dim(), kv_dim = spec_.kv_dim();
   const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
@@ -200,6 +211,54 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   }
   KV_RETURN_IF_ERROR(matrix(weight("attn_output"), dim, q_dim, out.attn_output));
   return optional_vector(bias("attn_output"), dim, out.attn_output_bias);
+}
+
+Status TableReader::latent_attention(int32_t index, LayerWeights& out) {
+  const LatentSpec& l = spec_.latent;
+  const int64_t dim = spec_.dim, q_width = int64_t{spec_.heads} * (l.nope_dim + l.rope_dim);
+  const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
+  if (l.q_rank > 0) {
+    KV_RETURN_IF_ERROR(matrix(weight("attn_q_a"), l.q_rank, dim, out.attn_q));
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_q_a_norm"), l.q_rank, out.latent.q_a_norm));
+    if (out.latent.q_a_norm.empty()) return missing(weight("attn_q_a_norm"));
+    KV_RETURN_IF_ERROR(matrix(weight("attn_q_b"), q_width, l.q_rank, out.latent.q_b));
+  } else {
+    KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_width, dim, out.attn_q));
+  }
+  KV_RETURN_IF_ERROR(matrix(weight("attn_kv_a_mqa"), l.rank + l.rope_dim, dim, out.latent.kv_a));
+  KV_RETURN_IF_ERROR(optional_vector(weight("attn_kv_a_norm"), l.rank, out.latent.kv_a_norm));
+  if (out.latent.kv_a_norm.empty()) return missing(weight("attn_kv_a_norm"));
+  KV_RETURN_IF_ERROR(heads_of_latent(index, out.latent));
+  return matrix(weight("attn_output"), dim, spec_.values_dim(), out.attn_output);
+}
+
+// Two tensors, or one of an old file.
+Status TableReader::heads_of_latent(int32_t index, LatentWeights& out) {
+  const LatentSpec& l = spec_.latent;
+  const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
+  WeightMatrix k_b, v_b;
+  if (file_.find_tensor(weight("attn_kv_b")) != nullptr) {
+    WeightMatrix both;
+    KV_RETURN_IF_ERROR(
+        matrix(weight("attn_kv_b"), int64_t{spec_.heads} * (l.nope_dim + l.value_dim), l.rank, both));
+    const GgufTensor& tensor = *file_.find_tensor(weight("attn_kv_b"));
+    LatentParts parts = split_kv_b(tensor, spec_.heads, l.nope_dim, l.value_dim);
+    out.k_rows = std::move(parts.k_rows);
+    out.v_rows = std::move(parts.v_rows);
+    parts.k_b.name = parts.v_b.name = tensor.name;
+    parts.k_b.rows = out.k_rows.get();
+    parts.v_b.rows = out.v_rows.get();
+    KV_RETURN_IF_ERROR(matrices_of(parts.k_b, spec_.heads, l.rank, l.nope_dim, k_b));
+    KV_RETURN_IF_ERROR(matrices_of(parts.v_b, spec_.heads, l.value_dim, l.rank, v_b));
+  } else {
+    KV_RETURN_IF_ERROR(matrices(weight("attn_k_b"), spec_.heads, l.rank, l.nope_dim, k_b));
+    KV_RETURN_IF_ERROR(matrices(weight("attn_v_b"), spec_.heads, l.value_dim, l.rank, v_b));
+  }
+  for (int64_t h = 0; h < spec_.heads; ++h) {
+    out.k_b.push_back(rows_of(k_b, h * l.rank, l.rank));
+    out.v_b.push_back(rows_of(v_b, h * l.value_dim, l.value_dim));
+  }
+  return {};
 }
 
 Status TableReader::feed_forward(int32_t index, LayerWeights& out) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/status.h"
 #include "model/architectures/model_spec.h"
 #include "model/files/gguf.h"
+#include "model/files/tensor_rows.h"
 #include "ops/numerics.h"
 
 namespace kvasir {
@@ -58,6 +60,19 @@ struct ExpertWeights {
   bool present() const { return router.present(); }
 };
 
+// Of latent attention (LatentSpec). attn_q is [heads × (nope + rope)][dim], or, where queries have a rank,
+// [q_rank][dim].
+struct LatentWeights {
+  WeightMatrix q_b;               // [heads × (nope + rope)][q_rank]; only where queries have a rank
+  std::vector<float> q_a_norm;    // [q_rank]; likewise
+  WeightMatrix kv_a;              // [rank + rope][dim]
+  std::vector<float> kv_a_norm;   // [rank]
+  std::vector<WeightMatrix> k_b;  // by head: [rank][nope]
+  std::vector<WeightMatrix> v_b;  // by head: [value_dim][rank]
+  std::shared_ptr<const TensorRows> k_rows;  // what makes those, where a file has them in one matrix
+  std::shared_ptr<const TensorRows> v_rows;
+};
+
 // Vectors that are empty and matrices that are not present: the model has none.
 struct LayerWeights {
   NormWeights attn_norm;  // [dim]
@@ -69,7 +84,8 @@ struct LayerWeights {
   std::vector<float> v_bias;            // [kv_heads × head_dim]
   std::vector<float> q_norm;            // [head_dim] or [heads × head_dim], by ModelSpec::qk_norm
   std::vector<float> k_norm;            // [head_dim] or [kv_heads × head_dim]
-  WeightMatrix attn_output;             // [dim][heads × head_dim]
+  LatentWeights latent;                 // in the place of attn_k and attn_v
+  WeightMatrix attn_output;             // [dim][heads × head_dim], or of latent attention [dim][values_dim]
   std::vector<float> attn_output_bias;  // [dim]
   std::vector<float> sinks;             // [heads], where ModelSpec::sinks
   NormWeights attn_post_norm;           // [dim], of what attention adds to the residual stream
@@ -85,12 +101,12 @@ struct LayerWeights {
   // Calls use(WeightMatrix&) for each matrix that products use.
   template <typename Layer, typename Use>
   static void for_each_matrix(Layer& l, const Use& use) {
-    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down,
-                    &l.experts.router, &l.experts.shared_router, &l.experts.shared_gate, &l.experts.shared_up,
-                    &l.experts.shared_down}) {
+    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.latent.q_b, &l.latent.kv_a, &l.attn_output,
+                    &l.ffn_gate, &l.ffn_up, &l.ffn_down, &l.experts.router, &l.experts.shared_router,
+                    &l.experts.shared_gate, &l.experts.shared_up, &l.experts.shared_down}) {
       if (m->present()) use(*m);
     }
-    for (auto* all : {&l.experts.gate, &l.experts.up, &l.experts.down}) {
+    for (auto* all : {&l.latent.k_b, &l.latent.v_b, &l.experts.gate, &l.experts.up, &l.experts.down}) {
       for (auto& m : *all) use(m);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
+#include "model/folders/folder_deepseek.h"
 
 namespace kvasir {
 namespace {
@@ -74,16 +75,6 @@ constexpr TensorName kQwen2Experts[] = {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-};
-constexpr TensorName kDots1Experts[] = {
-    {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-    {"mlp.experts.*.gate_proj", "ffn_gate.*"},
-    {"mlp.experts.*.up_proj", "ffn_up.*"},
-    {"mlp.experts.*.down_proj", "ffn_down.*"},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
 };
 constexpr TensorName kGptOssNorms[] = {
     {"input_layernorm", "attn_norm"},
@@ -306,42 +297,6 @@ void describe_qwen3moe(FolderConfig& c) {
   c.read_attention_bias();
 }
 
-void describe_dots1(FolderConfig& c) {
-  describe_common(c);
-  c.read_rope();
-  c.read_attention_bias();
-  const int64_t first = c.fields.integer("max_window_layers", 0, INT32_MAX).value_or(62);
-  std::vector<bool> windowed;
-  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l >= first);
-  c.write_windows(c.sliding_window(), windowed);
-  c.read_experts("n_routed_experts", "moe_intermediate_size");
-  const auto write = [&c](std::string_view name, int64_t value) {
-    c.out.set_u32(c.key(name), static_cast<uint32_t>(value));
-  };
-  constexpr int64_t kSigmoid = 2;
-  write("expert_gating_func", kSigmoid);
-  write("expert_shared_count", c.fields.integer("n_shared_experts", 0, INT32_MAX).value_or(0));
-  write("expert_group_count", c.fields.integer("n_group", 1, INT32_MAX).value_or(1));
-  write("expert_group_used_count", c.fields.integer("topk_group", 1, INT32_MAX).value_or(1));
-  c.out.set_bool(c.key("expert_weights_norm"), c.fields.flag("norm_topk_prob", false));
-  c.out.set_f32(c.key("expert_weights_scale"),
-                static_cast<float>(c.fields.number("routed_scaling_factor").value_or(1)));
-  const int64_t dense = c.fields.integer("first_k_dense_replace", 0, INT32_MAX).value_or(0);
-  write("leading_dense_block_count", dense);
-  c.write_expert_layers([dense](int64_t layer) { return layer >= dense; });
-  // The published configuration has the name of the method as that of the function; neither is looked at.
-  for (const auto& [field, wanted] : {std::pair{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}) {
-    const std::string found = c.fields.text(field).value_or(wanted);
-    if (found != wanted && found != "noaux_tc") {
-      c.fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
-    }
-  }
-  if (c.fields.integer("moe_layer_freq", 1, INT32_MAX).value_or(1) != 1) {
-    c.fields.unsupported("moe_layer_freq", "where only 1 is supported; use another model");
-  }
-  c.fields.ignore({"ep_size"});
-}
-
 // Windows in every other layer, the first one has one. Only one slope and one limit of the activation
 // function are supported.
 void describe_gpt_oss(FolderConfig& c) {
@@ -397,6 +352,20 @@ void describe_opt(FolderConfig& c) {
 
 // Sorted by model_type.
 const FolderArchitecture kArchitectures[] = {
+    {.model_type = "deepseek_v2",
+     .name = "deepseek2",
+     .defaults = {},
+     .describe = describe_deepseek_v2,
+     .matrices = kDeepseekMatrices,
+     .norms = kDeepseekNorms,
+     .experts = kDeepseek2Experts},
+    {.model_type = "deepseek_v3",
+     .name = "deepseek2",
+     .defaults = {},
+     .describe = describe_deepseek_v3,
+     .matrices = kDeepseekMatrices,
+     .norms = kDeepseekNorms,
+     .experts = kDots1Experts},
     {.model_type = "dots1",
      .name = "dots1",
      .defaults = {.sliding_window = 4096},

@@ -42,6 +42,10 @@ void FolderConfig::read_sizes() {
   write("feed_forward_length",
         count(fields.has("ffn_dim") ? "ffn_dim" : "intermediate_size", defaults.intermediate_size));
   write("attention.head_count", heads);
+  count("num_key_value_heads", kv_heads);
+  const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
+  if (vocabulary != 0) write("vocab_size", vocabulary);
+  if (architecture.name == "deepseek2") return;  // read_latent_sizes() has the rest
   write("attention.head_count_kv", count("num_key_value_heads", kv_heads));
   head_dim = fields.integer("head_dim", 1, kMostHeadDim).value_or(defaults.head_dim);
   if (head_dim == 0 && heads != 0) head_dim = std::min(width / heads, kMostHeadDim + 1);
@@ -50,8 +54,30 @@ void FolderConfig::read_sizes() {
   }
   write("attention.key_length", head_dim);
   write("attention.value_length", head_dim);
-  const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
-  if (vocabulary != 0) write("vocab_size", vocabulary);
+}
+
+void FolderConfig::read_latent_sizes() {
+  const auto count = [this](std::string_view field, int64_t otherwise) {
+    return fields.integer(field, 1, kMostHeadDim).value_or(otherwise);
+  };
+  const auto write = [this](std::string_view name, int64_t value) {
+    out.set_u32(key(name), static_cast<uint32_t>(value));
+  };
+  kv_rank = count("kv_lora_rank", 512);
+  nope_dim = count("qk_nope_head_dim", 128);
+  rope_dim = count("qk_rope_head_dim", 64);
+  value_dim = count("v_head_dim", 128);
+  q_rank = fields.is_null("q_lora_rank") ? 0 : fields.integer("q_lora_rank", 0, kMost).value_or(1536);
+  head_dim = rope_dim;  // what RoPE turns
+  fields.ignore({"head_dim", "qk_head_dim"});
+  write("attention.head_count_kv", 1);
+  write("attention.key_length", kv_rank + rope_dim);
+  write("attention.value_length", kv_rank);
+  write("attention.key_length_mla", nope_dim + rope_dim);
+  write("attention.value_length_mla", value_dim);
+  write("attention.kv_lora_rank", kv_rank);
+  if (q_rank > 0) write("attention.q_lora_rank", q_rank);
+  write("rope.dimension_count", rope_dim);
 }
 
 void FolderConfig::read_rms_epsilon() {

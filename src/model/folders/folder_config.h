@@ -77,7 +77,10 @@ struct FolderConfig {
   int64_t head_dim = 0;
   int64_t context = 0;
   int64_t experts = 0;
-  bool shared_expert = true;             // where the architecture has tensors for one
+  bool shared_expert = true;   // where the architecture has tensors for one
+  int64_t further_layers = 0;  // behind the last one, which are not used
+  // Of latent attention (LatentSpec); rank 0: attention is not latent.
+  int64_t kv_rank = 0, q_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
   std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
   bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
   // Parts of a layer that have biases, beside those whose names end so.
@@ -87,6 +90,8 @@ struct FolderConfig {
 
   // Sizes, heads, vocabulary.
   void read_sizes();
+  // Those of latent attention, in the place of heads; after read_sizes().
+  void read_latent_sizes();
   void read_rms_epsilon();
   // Refuses another activation function.
   void require_activation(std::string_view field, std::string_view wanted);

@@ -146,6 +146,15 @@ class RopeReader {
     };
     const double scaled = fields_.number("mscale").value_or(0),
                  all = fields_.number("mscale_all_dim").value_or(0);
+    // Queries and keys are longer instead, by the second one each.
+    if (config_.kv_rank > 0 && all != 0) {
+      if (scaled != all || fields_.has("attention_factor")) {
+        fields_.unsupported("mscale",
+                            "which is supported only where it is mscale_all_dim, without attention_factor");
+      }
+      return config_.out.set_f32(config_.key("rope.scaling.yarn_log_multiplier"),
+                                 static_cast<float>(0.1 * all));
+    }
     double whole = magnitude(1);
     if (fields_.has("attention_factor")) {
       whole = positive("attention_factor");
@@ -207,7 +216,7 @@ void FolderConfig::read_rope() {
   RopeReader rope(*this, object_of(fields, field), field);
   rope.run(theta);
   out.set_f32(key("rope.freq_base"), static_cast<float>(rope.theta()));
-  out.set_bool("kvasir.split_pairs", true);
+  if (kv_rank == 0) out.set_bool("kvasir.split_pairs", true);
 }
 
 void FolderConfig::read_two_ropes() {

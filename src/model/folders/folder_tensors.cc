@@ -1,10 +1,12 @@
 #include "model/folders/folder_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 
 #include "base/units.h"
+#include "model/files/latent_rows.h"
 #include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
 #include "model/folders/stacked_experts.h"
@@ -81,8 +83,8 @@ class TensorMapper {
         tied_(tied),
         warnings_(warnings),
         stacked_(config.out),
-        dense_roles_(config.architecture.layer_tensors(false, false)),
-        expert_roles_(config.architecture.layer_tensors(true, config.shared_expert)) {}
+        dense_roles_(roles(false, false)),
+        expert_roles_(roles(true, config.shared_expert)) {}
 
   Status run(const std::vector<WeightsFile>& files) {
     for (const WeightsFile& file : files) {
@@ -92,6 +94,10 @@ class TensorMapper {
       warnings_.push_back(
           fmt::format("{}: {} tensors of images ({}) are not used: this program reads text only", origin(),
                       image_tensors_, format_bytes(image_bytes_)));
+    }
+    if (further_tensors_ > 0) {
+      warnings_.push_back(fmt::format("{}: {} tensors of layers behind the last one are not used", origin(),
+                                      further_tensors_));
     }
     KV_RETURN_IF_ERROR(stacked_.check_pairs(origin()));
     KV_RETURN_IF_ERROR(require_all());
@@ -104,7 +110,18 @@ class TensorMapper {
     const std::string& path = config_.fields.origin();
     return path.substr(0, path.find_last_of('/'));
   }
+  // Queries of latent attention come from a rank, or they do not.
+  std::vector<TensorName> roles(bool with_experts, bool shared) const {
+    std::vector<TensorName> out = config_.architecture.layer_tensors(with_experts, shared);
+    if (config_.kv_rank == 0) return out;
+    std::erase_if(out, [this](const TensorName& role) {
+      const bool of_rank = role.ours.starts_with("attn_q_");
+      return config_.q_rank > 0 ? role.ours == "attn_q" : of_rank;
+    });
+    return out;
+  }
   Status add(const WeightsFile& file, const SafetensorsTensor& tensor);
+  Status add_kv_b(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
   Status add_as(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
   Status there_twice(const WeightsFile& file, const SafetensorsTensor& tensor) const;
   std::string name_of(std::string_view theirs) const;
@@ -137,7 +154,7 @@ class TensorMapper {
   // The output matrix is added when it is known whether it is the embedding.
   const WeightsFile* output_file_ = nullptr;
   const SafetensorsTensor* output_ = nullptr;
-  size_t image_tensors_ = 0;
+  size_t image_tensors_ = 0, further_tensors_ = 0;
   uint64_t image_bytes_ = 0;
 };
 
@@ -180,6 +197,12 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
   if (config_.architecture.stacked_experts && in_layer && StackedExperts::has(in_layer->rest)) {
     return stacked_.add(file.path, in_layer->layer, in_layer->rest, tensor.tensor);
   }
+  const auto layers = static_cast<uint64_t>(config_.layers);
+  if (in_layer && in_layer->layer >= layers &&
+      in_layer->layer < layers + static_cast<uint64_t>(config_.further_layers)) {
+    ++further_tensors_;
+    return {};
+  }
   const std::string name = name_of(tensor.name);
   if (name.empty() && is_bias_of_zeros(tensor)) return {};
   if (name.empty()) {
@@ -194,7 +217,27 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     output_ = &tensor;
     return {};
   }
+  if (config_.kv_rank > 0 && name.ends_with(".attn_k_b.weight")) return add_kv_b(file, tensor, name);
   return add_as(file, tensor, name);
+}
+
+// One matrix of a folder becomes two of a GGUF file.
+Status TensorMapper::add_kv_b(const WeightsFile& file, const SafetensorsTensor& tensor,
+                              const std::string& name) {
+  const std::array<uint64_t, 4> wanted = {
+      static_cast<uint64_t>(config_.kv_rank),
+      static_cast<uint64_t>(config_.heads * (config_.nope_dim + config_.value_dim)), 1, 1};
+  if (tensor.tensor.shape != wanted) {
+    return error(ErrorCode::kCorrupt, "{}: the tensor {} is {} x {} where config.json asks for {} x {}",
+                 file.path, gguf_quoted(tensor.name), tensor.tensor.shape[1], tensor.tensor.shape[0],
+                 wanted[1], wanted[0]);
+  }
+  LatentParts parts = split_kv_b(tensor.tensor, config_.heads, config_.nope_dim, config_.value_dim);
+  std::string values = name;
+  values.replace(values.rfind("attn_k_b"), 8, "attn_v_b");
+  const bool is_new = config_.out.add_rows(name, parts.k_b, std::move(parts.k_rows)) &&
+                      config_.out.add_rows(values, parts.v_b, std::move(parts.v_rows));
+  return is_new ? Status() : there_twice(file, tensor);
 }
 
 Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& tensor,

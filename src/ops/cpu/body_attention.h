@@ -181,13 +181,13 @@ inline void weigh(const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t b
   }
 }
 
-// o for dimensions from `dim` on, W groups of 16 at a time while they last.
+// o for dimensions [dim, end), W groups of 16 at a time while they last.
 template <KvType T, int Q, int W>
-inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t begin,
-                    const float (*s)[kLeafTokens], bool fetch) {
+inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t end,
+                    int64_t begin, const float (*s)[kLeafTokens], bool fetch) {
   int64_t common = queries[0].valid;
   for (int j = 1; j < Q; ++j) common = queries[j].valid < common ? queries[j].valid : common;
-  for (; dim + W * kLanes <= head_dim; dim += W * kLanes) {
+  for (; dim + W * kLanes <= end; dim += W * kLanes) {
     F acc[Q][W];
     KV_UNROLL
     for (int j = 0; j < Q; ++j) {
@@ -208,7 +208,7 @@ inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim
       for (int w = 0; w < W; ++w) f_store(queries[j].o + dim + w * kLanes, own[0][w]);
     }
   }
-  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, begin, s, fetch);
+  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, end, begin, s, fetch);
 }
 
 // Caps a query's scores from run `begin` on, and gives positions before its first one no weight: adding their
@@ -246,7 +246,7 @@ inline void leaf_tile(const Query* queries, int held, const LeafRuns& runs, int6
   }
   for (int j = 0; j < Q; ++j) cap_and_mask(queries[j], begin, score_cap, s[j]);
   softmax_leaf<Q>(queries, runs, begin * kLanes, s);
-  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, begin * kLanes, s,
+  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, head_dim, begin * kLanes, s,
                         cold && kFetches && runs.next_runs > 0);
 }
 
@@ -268,6 +268,96 @@ void leaf_queries(const AttentionLeafArgs& a, const LeafRuns& runs) {
     if (held < kQueryTile && i + 1 < total) continue;
     leaf_tile<T, kQueryTile>(queries, held, runs, a.head_dim, a.score_cap, i < kQueryTile);
     held = 0;
+  }
+}
+
+// ---------------------------------------------------------------- V is a part of K
+
+// Scores of up to 16 queries, one lane each, against rows of K in runs [begin, end): the same chains as
+// scores() has, position by position. Q and K are laid out as the products want them first, which is little
+// work beside these.
+template <KvType T>
+inline void latent_scores(const Query* queries, int held, const LeafRuns& runs, int64_t head_dim,
+                          int64_t begin, int64_t end, float (*s)[kLeafTokens]) {
+  constexpr int kRows = tile_width(1);
+  alignas(64) float q[kMostLatentRow * kLanes];
+  alignas(64) float k[kMostLatentRow * kRows];
+  for (int64_t i = 0; i < head_dim; ++i) {
+    for (int j = 0; j < kLanes; ++j) q[i * kLanes + j] = j < held ? queries[j].q[i] : 0.0f;
+  }
+  for (int64_t at = begin * kLanes; at < end * kLanes; at += kRows) {
+    const uint8_t* run = runs.k[at / kLanes];
+    for (int64_t p = 0; p < kRows; ++p) {
+      for (int64_t i = 0; i < head_dim; i += kLanes) {
+        f_store(k + p * head_dim + i, load_kv<T>(run, (at % kLanes + p) * head_dim + i));
+      }
+    }
+    F acc[kRows];
+    KV_UNROLL
+    for (int p = 0; p < kRows; ++p) acc[p] = f_zero();
+    for (int64_t i = 0; i < head_dim; ++i) {
+      const F query = f_load(q + i * kLanes);
+      KV_UNROLL
+      for (int p = 0; p < kRows; ++p) acc[p] = f_fma(query, f_set1(k[p * head_dim + i]), acc[p]);
+    }
+    alignas(64) float scale[kLanes], lanes[kLanes];
+    if (runs.scales_at != 0) f_store(scale, f_load_f16(run + runs.scales_at));
+    for (int64_t p = 0; p < kRows; ++p) {
+      f_store(lanes, runs.scales_at == 0 ? acc[p] : f_mul(acc[p], f_set1(scale[at % kLanes + p])));
+      for (int j = 0; j < held; ++j) s[j][at + p] = lanes[j];
+    }
+  }
+}
+
+template <KvType T, int Q>
+inline void latent_outputs(const Query* queries, int held, const LeafRuns& runs, const AttentionLeafArgs& a,
+                           int64_t begin, float (*s)[kLeafTokens]) {
+  if constexpr (Q > 1) {
+    if (held < Q) return latent_outputs<T, Q - 1>(queries, held, runs, a, begin, s);
+  }
+  for (int j = 0; j < Q; ++j) cap_and_mask(queries[j], begin, a.score_cap, s[j]);
+  softmax_leaf<Q>(queries, runs, begin * kLanes, s);
+  outputs<T, Q, tile_width(Q)>(queries, runs, a.head_dim, 0, a.value_dim, begin * kLanes, s, false);
+}
+
+template <KvType T>
+void latent_queries(const AttentionLeafArgs& a, const LeafRuns& runs) {
+  alignas(64) float s[kLanes][kLeafTokens];
+  Query queries[kLanes];
+  int held = 0;
+  const int64_t total = a.rows * a.heads;
+  for (int64_t i = 0; i < total; ++i) {
+    const int64_t row = i / a.heads;
+    const int64_t head = i % a.heads;
+    float* record = a.out + row * a.out_stride;
+    queries[held++] = {a.q + row * a.q_stride + head * a.head_dim,
+                       a.first ? a.first[row] : 0,
+                       a.valid[row],
+                       record + head,
+                       record + a.heads + head,
+                       record + 2 * a.heads + head * a.value_dim};
+    if (held < kLanes && i + 1 < total) continue;
+    int64_t most = 0, least = kLeafTokens;
+    for (int j = 0; j < held; ++j) {
+      most = queries[j].valid > most ? queries[j].valid : most;
+      least = queries[j].first < least ? queries[j].first : least;
+    }
+    const int64_t begin = least / kLanes;
+    latent_scores<T>(queries, held, runs, a.head_dim, begin, (most + kLanes - 1) / kLanes, s);
+    for (int j = 0; j < held; j += kQueryTile) {
+      const int left = held - j < kQueryTile ? held - j : kQueryTile;
+      latent_outputs<T, kQueryTile>(queries + j, left, runs, a, begin, s + j);
+    }
+    held = 0;
+  }
+}
+
+template <KvType T>
+void attend_queries(const AttentionLeafArgs& a, const LeafRuns& runs) {
+  if (a.value_dim > 0) {
+    latent_queries<T>(a, runs);
+  } else {
+    leaf_queries<T>(a, runs);
   }
 }
 
@@ -293,11 +383,11 @@ void attention_leaf(const AttentionLeafArgs& a) {
   runs.next_runs = a.next_tiles * a.block_tokens / kLanes;
   for (int64_t t = 0; t < runs.next_runs; ++t) runs.next_k[t] = run_of(a.next_k_tiles, t);
   if (a.type == KvType::kQ8_0) {
-    leaf_queries<KvType::kQ8_0>(a, runs);
+    attend_queries<KvType::kQ8_0>(a, runs);
   } else if (a.type == KvType::kBf16) {
-    leaf_queries<KvType::kBf16>(a, runs);
+    attend_queries<KvType::kBf16>(a, runs);
   } else {
-    leaf_queries<KvType::kF32>(a, runs);
+    attend_queries<KvType::kF32>(a, runs);
   }
 }
 

@@ -30,7 +30,7 @@ float score(const AttentionLeafArgs& a, const float* q, int64_t position) {
                     inside / kLanes * kLanes * kv_row_bytes(a.type, a.head_dim);
   float s = 0.0f;
   for (int64_t i = 0; i < a.head_dim; ++i) {
-    const int64_t at = i * kLanes + lane;
+    const int64_t at = a.value_dim > 0 ? lane * a.head_dim + i : i * kLanes + lane;
     float k = 0.0f;
     if (a.type == KvType::kF32) k = reinterpret_cast<const float*>(run)[at];
     if (a.type == KvType::kBf16) k = bf16_to_f32(reinterpret_cast<const uint16_t*>(run)[at]);

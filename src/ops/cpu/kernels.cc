@@ -218,6 +218,12 @@ void Kernels::write_kv(const KvShape& shape, int64_t layer, int64_t token, const
   for (int64_t head = 0; head < shape.kv_heads; ++head) {
     const size_t at = kv_tile_offset(shape, layer, head) + run;
     const int64_t first = head * shape.head_dim;
+    if (shape.value_dim > 0) {
+      uint8_t* to = static_cast<uint8_t*>(k_plane) + at;
+      table_->store_v(shape.type, k_row + first, shape.head_dim, token % kLanes, to);
+      if (fault) store_kv_with_fault(shape, k_row + first, token % kLanes, false, to);
+      continue;
+    }
     if (k_plane != nullptr) {
       uint8_t* to = static_cast<uint8_t*>(k_plane) + at;
       table_->store_k(shape.type, k_row + first, shape.head_dim, token % kLanes, to);
@@ -238,6 +244,9 @@ void Kernels::write_kv(const KvShape& shape, int64_t layer, int64_t token, const
 void Kernels::attention_leaf(const AttentionLeafArgs& args) const {
   KV_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0 && args.head_dim % kLanes == 0,
            "rows={} heads={} head_dim={}", args.rows, args.heads, args.head_dim);
+  KV_CHECK(args.value_dim >= 0 && args.value_dim % kLanes == 0 && args.value_dim <= args.head_dim &&
+               (args.value_dim == 0 || args.head_dim <= kMostLatentRow),
+           "value_dim={} head_dim={}", args.value_dim, args.head_dim);
   KV_CHECK(args.block_tokens > 0 && args.block_tokens % kLanes == 0 && kLeafTokens % args.block_tokens == 0,
            "block_tokens={}", args.block_tokens);
   KV_CHECK(args.next_tiles >= 0 && args.next_tiles * args.block_tokens <= kLeafTokens, "next_tiles={}",

@@ -112,7 +112,8 @@ class Kernels {
   // them for one layer. token is the index in the block. Either plane may be null (then its row is not read).
   // Two threads may write different tokens or layers of one frame. kBf16: to nearest even, NaN stays NaN.
   // kQ8_0: as quantize_rows says, with the row of one KV head as the group. REQUIRES: is_valid(shape), 0 <=
-  // layer < layers, 0 <= token < block_tokens.
+  // layer < layers, 0 <= token < block_tokens. With a value_dim there is K alone: V's row and plane are not
+  // looked at.
   void write_kv(const KvShape& shape, int64_t layer, int64_t token, const float* k_row, const float* v_row,
                 void* k_plane, void* v_plane) const;
   // (m, l, o) of every query row and head over its valid positions of one leaf; o is not divided by l.

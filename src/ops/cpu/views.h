@@ -44,6 +44,7 @@ struct AttentionLeafArgs {
   int64_t rows = 0;
   int64_t heads = 0;               // query heads that share this KV head
   int64_t head_dim = 0;            // a multiple of 16
+  int64_t value_dim = 0;           // as in KvShape: then v_tiles are k_tiles, and records have so many values
   const int32_t* valid = nullptr;  // [rows], 1..256: positions of the leaf that the row attends to
   // [rows], below valid: the row attends to positions [first, valid) of the leaf. Null: from the first on.
   const int32_t* first = nullptr;

@@ -11,7 +11,7 @@ struct LayerBytes {
 };
 
 LayerBytes layer_bytes(const CacheGeometry& geometry) {
-  return {2 * static_cast<double>(geometry.kv_plane_bytes_per_token_layer),
+  return {static_cast<double>(geometry.kv_bytes_per_token_layer()),
           static_cast<double>(geometry.x_bytes_per_token_layer)};
 }
 
