@@ -19,10 +19,10 @@ constexpr size_t kLengthBytes = sizeof(uint64_t);
 // Those that GGUF has under the same names.
 constexpr std::string_view kDataTypes[] = {"F32", "BF16", "F16", "F64", "I64", "I32", "I16", "I8"};
 // It has neither unsigned bytes nor FP8, which are parts of quantised weights.
-constexpr GgufTensorType kOthers[] = {{"U8", kNoGgufType, 1, 1}, {"F8_E4M3", kNoGgufType, 1, 1}};
+constexpr GgufTensorType kOtherTensorTypes[] = {{"U8", kNoGgufType, 1, 1}, {"F8_E4M3", kNoGgufType, 1, 1}};
 
 const GgufTensorType* type_of(std::string_view name) {
-  for (const GgufTensorType& type : kOthers) {
+  for (const GgufTensorType& type : kOtherTensorTypes) {
     if (name == type.name) return &type;
   }
   if (std::find(std::begin(kDataTypes), std::end(kDataTypes), name) == std::end(kDataTypes)) return nullptr;
