@@ -77,6 +77,7 @@ struct FolderConfig {
   int64_t head_dim = 0;
   int64_t context = 0;
   int64_t experts = 0;
+  bool quantized = false;                // some of its matrices are, but for experts in MXFP4
   bool shared_expert = true;             // where the architecture has tensors for one
   std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
   bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
