@@ -82,7 +82,7 @@ TEST(QuantizedFolders, MatchTheReferenceUnderEveryInstructionSet) {
     const TempFolder place;
     const auto file =
         open(quantize_folder(make_tiny_folder(shape, WeightType::kBf16, 11), how).folder, place, "m");
-    if (how.form == "awq") EXPECT_EQ(file->weights().layers[0].ffn_up.type, WeightType::kZ4x128);
+    EXPECT_EQ(file->weights().layers[0].ffn_up.type == WeightType::kZ4x128, how.form == "awq");
     RigOptions options;
     options.limits.long_prefill_token_threshold = 29;
     const auto expected = run_reference(*file, options, kRequests);

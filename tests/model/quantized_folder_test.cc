@@ -277,6 +277,7 @@ TEST(QuantizedFolder, RefusesDamage) {
       for (size_t axis = 0; axis < good.tensors[0].shape.size(); ++axis) {
         TinyFolder half = good;
         FolderTensor& tensor = half.tensor(q + part);
+        if (how.form == "bytes" && part == "weight_scale" && axis == 1) continue;  // larger groups
         if (tensor.shape.size() <= axis || tensor.shape[axis] % 2 != 0) continue;
         tensor.shape[axis] /= 2;
         tensor.data.resize(tensor.data.size() / 2);

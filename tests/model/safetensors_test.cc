@@ -100,8 +100,8 @@ TEST(Safetensors, NamesWhatLies) {
   expect_refused(entry("4", "[0,16]"), 16, "'a': a value is where none belongs");
   expect_refused(entry("[[4]]", "[0,16]"), 16, "'a': a list is where none belongs");
   expect_refused(entry("[{}]", "[0,16]"), 16, "'a': an object is where none belongs");
-  expect_refused(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4,
-                 "the tensor 'a' is of type 'F8_E4M3', which is not supported", ErrorCode::kUnsupported);
+  expect_refused(R"({"a":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}})", 4,
+                 "the tensor 'a' is of type 'F8_E5M2', which is not supported", ErrorCode::kUnsupported);
   expect_refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4, "unknown field 'x'");
   expect_refused(R"({"a":{"dtype":"F32","shape":[1]}})", 4, "'a': it lacks one of");
   expect_refused(R"({"a":1})", 4, "'a': a value is where none belongs");

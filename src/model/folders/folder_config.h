@@ -77,6 +77,7 @@ struct FolderConfig {
   int64_t head_dim = 0;
   int64_t context = 0;
   int64_t experts = 0;
+  bool quantized = false;      // some of its matrices are, but for experts in MXFP4
   bool shared_expert = true;   // where the architecture has tensors for one
   int64_t further_layers = 0;  // behind the last one, which are not used
   // Of latent attention (LatentSpec); rank 0: attention is not latent.

@@ -204,7 +204,7 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     return {};
   }
   const std::string name = name_of(tensor.name);
-  if (name.empty() && is_bias_of_zeros(tensor)) return {};
+  if (name.empty() && config_.quantized && is_bias_of_zeros(tensor)) return {};
   if (name.empty()) {
     return error(ErrorCode::kUnsupported,
                  "{}: the tensor {} is none that a {} of this configuration has, and may change what the "

@@ -259,6 +259,8 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   KV_ASSIGN_OR_RETURN(const QuantizationConfig quantization,
                       quantization_for(*architecture, top_fields, fields));
   FolderConfig config{*architecture, fields, out};
+  config.quantized =
+      quantization.kind != FolderQuantization::kNone && quantization.kind != FolderQuantization::kMxfp4;
   architecture->describe(config);
   const std::optional<bool> tied = tied_of(fields, top_fields);
   ignore_harmless(fields);
