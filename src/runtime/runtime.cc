@@ -97,8 +97,7 @@ class LoadedRuntime final : public Runtime {
 // For a policy that keeps X: its size beside that of K and V.
 std::string describe_hidden_cache(const RuntimeOptions& options, const ModelFile& model,
                                   const Decoder::Options& decoder) {
-  if (model.spec().is_latent())
-    return ", hidden cache: there is no X, which rows of latent attention are smaller than";
+  if (model.spec().is_latent()) return ", hidden cache: there is no X: rows of latent attention are smaller";
   const FormBytes forms = x_forms(options, model, decoder);
   const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
