@@ -370,8 +370,10 @@ Result<std::vector<EffectiveThroughput>> Study::effective_throughput(double perc
     Result<EffectiveThroughput> found = search(policies[i], percent);
     statuses[i] = found.status();
     const std::lock_guard lock(mutex);
-    if (found.ok()) out[i] = *std::move(found);
-    if (found.ok() && on_found) on_found(policies[i], out[i].rate, out[i].attained);
+    if (found.ok()) {
+      out[i] = *std::move(found);
+      if (on_found) on_found(policies[i], out[i].rate, out[i].attained);
+    }
     if (progress) progress(++done, policies.size());
   });
   KV_RETURN_IF_ERROR(first_failure(statuses));

@@ -311,7 +311,8 @@ TEST(AttentionLeaf, APartOfKAsVGivesWhatTwoPlanesGive) {
   struct Size {
     int64_t row, value, heads;
   };
-  for (const auto& [dim, value, heads] : {Size{576, 512, 5}, {80, 64, 20}, {48, 48, 16}, {32, 16, 3}}) {
+  for (const Size& size : {Size{576, 512, 5}, {80, 64, 20}, {48, 48, 16}, {32, 16, 3}}) {
+    const auto dim = size.row, value = size.value, heads = size.heads;
     for (const KvType type : kKvTypes) {
       const KvShape two{1, 1, dim, 32, type};
       KvShape one = two;
