@@ -102,6 +102,8 @@ TEST_P(PeerPromptsTorture, EveryOutputIsWhatItsTokensSay) {
   const auto& [depth, layers_per_group, faults] = GetParam();
   TortureConfig config = peers("distkv", depth, layers_per_group, 12);
   config.prompts = 0.3;
+  config.requests *= 4;  // few have rows computed at a peer
+  config.most_steps *= 4;
   if (faults) {
     config.recalls = 0.02;
     config.losses = 0.005;
