@@ -280,6 +280,15 @@ TEST(ModelSpec, ReadsLatentAttention) {
   expect_refused(b, ErrorCode::kUnsupported, "keys have 48 values a head and values 32");
 }
 
+TEST(ModelSpec, LatentAttentionIsDeepSeeksAloneAndKeepsItsOrder) {
+  GgufBuilder llama = test::tiny_llama_builder(test::tiny_gqa(), ops::WeightType::kF32, 1);
+  llama.set_u32("llama.attention.kv_lora_rank", 64);
+  expect_refused(llama, ErrorCode::kUnsupported, "latent attention (kv_lora_rank) is not supported");
+  GgufBuilder b = test::tiny_llama_builder(test::tiny_latents()[0], ops::WeightType::kF32, 1);
+  b.set_bool("kvasir.split_pairs", true);
+  expect_refused(b, ErrorCode::kUnsupported, "kvasir.split_pairs is not supported");
+}
+
 TEST(ModelSpec, ReadsGptOss) {
   GgufBuilder b = test::tiny_llama_builder(mixture("gpt-oss"), ops::WeightType::kF32, 1);
   b.set_u32("gpt-oss.expert_gating_func", 3);  // a softmax of the chosen scores

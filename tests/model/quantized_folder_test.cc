@@ -252,6 +252,22 @@ TEST(QuantizedFolder, RefusesOtherSettingsByName) {
                          "'transform_config'");
 }
 
+// A norm, and the matrix from which latent attention makes two.
+TEST(QuantizedFolder, RefusesWhatIsNoMatrixAndLatentAttention) {
+  TinyFolder norm = quantized({.form = "fp8_rows"}).folder;
+  FolderTensor& tensor = norm.tensor("model.norm.weight");
+  tensor.type = "F8_E4M3";
+  tensor.data.resize(tensor.shape[0]);
+  norm.tensors.push_back({"model.norm.weight_scale", "F32", {1}, std::vector<std::byte>(4)});
+  expect_refused(norm, ErrorCode::kUnsupported, "is quantised, which is supported for matrices alone");
+  for (const char* form : {"awq", "fp8_rows", "fp8_blocks"}) {
+    expect_refused(test::quantize_folder(make_tiny_folder(test::tiny_latents()[0], ops::WeightType::kBf16, 1),
+                                         {.form = form})
+                       .folder,
+                   ErrorCode::kUnsupported, "which is not supported for latent attention");
+  }
+}
+
 TinyFolder without(TinyFolder folder, const std::string& name) {
   std::erase_if(folder.tensors, [&](const auto& tensor) { return tensor.name == name; });
   return folder;

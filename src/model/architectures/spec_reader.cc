@@ -55,6 +55,7 @@ Status SpecReader::read_exact() {
   constexpr std::string_view kSplit = "kvasir.split_pairs";
   if (file_.has(kSplit)) {
     KV_ASSIGN_OR_RETURN(const bool split, file_.get_bool(kSplit));
+    if (split && spec_.is_latent()) return unsupported("kvasir.split_pairs is not supported");
     spec_.split_pairs = split && !spec_.ropes.empty();
   }
   float length = 0;  // 0: not given
@@ -276,7 +277,11 @@ Status SpecReader::read_latent_heads() {
 }
 
 Status SpecReader::read_heads() {
-  if (has("attention.kv_lora_rank")) return read_latent_heads();
+  if (has("attention.kv_lora_rank")) {
+    if (spec_.architecture != "deepseek2")
+      return unsupported("latent attention (kv_lora_rank) is not supported");
+    return read_latent_heads();
+  }
   KV_RETURN_IF_ERROR(read_count("attention.head_count", kMaxHeads, spec_.heads));
   KV_RETURN_IF_ERROR(read_count("attention.head_count_kv", kMaxHeads, spec_.kv_heads, spec_.heads));
   if (spec_.heads % spec_.kv_heads != 0) {

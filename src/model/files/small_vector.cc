@@ -18,6 +18,12 @@ Status read_small_vectors(std::string_view origin, const GgufTensor& tensor, int
                  origin, tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3],
                  size, count);
   }
+  if (tensor.rows != nullptr) {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: the tensor '{}' is quantised, which is supported for matrices alone; use the model in BF16",
+        origin, tensor.name);
+  }
   out.resize(static_cast<size_t>(size * count));
   for (size_t i = 0; i < out.size(); ++i) {
     uint16_t half = 0;

@@ -232,6 +232,11 @@ Status TensorMapper::add_kv_b(const WeightsFile& file, const SafetensorsTensor& 
                  file.path, gguf_quoted(tensor.name), tensor.tensor.shape[1], tensor.tensor.shape[0],
                  wanted[1], wanted[0]);
   }
+  if (tensor.tensor.rows != nullptr) {
+    return error(ErrorCode::kUnsupported,
+                 "{}: {} is quantised, which is not supported for latent attention; use the model in BF16",
+                 file.path, gguf_quoted(tensor.name));
+  }
   LatentParts parts = split_kv_b(tensor.tensor, config_.heads, config_.nope_dim, config_.value_dim);
   std::string values = name;
   values.replace(values.rfind("attn_k_b"), 8, "attn_v_b");
