@@ -53,7 +53,7 @@ Status QueueLimits::check_queue(std::span<const GenerationRequest> requests) {
     return error(ErrorCode::kExhausted, "{} prompt tokens are queued already: try again later",
                  prompt_tokens_);
   }
-  const Nanos wait = pace_.wait(requests_);
+  const Nanos wait = pace_.wait(requests_ - reserved_);
   if (options_.refuse_late && first.slo.ttft_ms > 0 && 4 * wait > first.slo.ttft_ms * kNanosPerMilli) {
     ++refused_late_;
     return error(ErrorCode::kExhausted,

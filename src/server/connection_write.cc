@@ -92,6 +92,11 @@ bool Connection::reads_too_slowly(size_t bytes) {
   const auto now = std::chrono::steady_clock::now();
   const Nanos time = std::chrono::nanoseconds(now - rate_since_).count();
   if (time < limits.write_timeout) return false;
+  if (time >= 2 * limits.write_timeout) {  // this process stood still: its timer would have come before
+    rate_since_ = now;
+    rate_bytes_ = 0;
+    return false;
+  }
   const double rate = static_cast<double>(std::exchange(rate_bytes_, 0)) / to_seconds(time);
   rate_since_ = now;
   return rate < static_cast<double>(limits.min_send_bytes_per_s);

@@ -188,7 +188,9 @@ void Listener::set_waiting(Connection* connection, Waits waits, uint64_t kept_by
   if (waits == Waits::kNot || it == connections_.end() || !it->second.admitted) return;
   waiting(waits).add(connection, it->second.client, clock.now(), kept_bytes);
   const WaitingConnections& readers = waiting(Waits::kForReader);
-  while (readers.bytes() > options.limits.max_answers_bytes && readers.oldest() != connection) {
+  // Those that go on taking their answers keep them, however large these are.
+  while (readers.bytes() > options.limits.max_answers_bytes && readers.oldest() != connection &&
+         clock.now() - readers.since(readers.oldest()) >= options.limits.stall_time) {
     evict(readers.oldest());
   }
 }
