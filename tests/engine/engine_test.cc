@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
+#include "engine/queue_limits.h"
 #include "plan/plan_builder.h"
 
 namespace kvasir::test {
@@ -142,6 +143,26 @@ TEST(Engine, PlacesInTheQueueAreKeptForRequestsThatComeLater) {
   const auto two = other.engine.reserve(shared);
   ASSERT_TRUE(two.ok());
   EXPECT_EQ(other.engine.reserve({shared.data(), 1}).status().code(), ErrorCode::kOverShare);
+}
+
+// Twenty requests begin one each 50 ms, so three that wait take 150 ms, more than a quarter of 500. Places
+// that are kept for others, which come later, make no wait longer.
+TEST(QueueLimits, KeptPlacesAreNoWait) {
+  EngineOptions o = small_options();
+  o.refuse_late = true;
+  o.max_num_queued_reqs = 400;
+  std::atomic<uint64_t> late{0};
+  QueueLimits limits(o, late);
+  Nanos now = 0;
+  for (int i = 0; i < 23; ++i) limits.joined({}, now);
+  for (int i = 0; i < 20; ++i) limits.began({}, now += 50 * kNanosPerMilli);
+  std::vector<GenerationRequest> one(1, request(5, 2));
+  one[0].slo.ttft_ms = 500;
+  EXPECT_EQ(limits.check_queue(one).code(), ErrorCode::kExhausted);
+  for (int i = 0; i < 3; ++i) limits.ended({});
+  limits.reserve(300, {});
+  EXPECT_TRUE(limits.check_queue(one).ok());
+  EXPECT_EQ(late, 1u);
 }
 
 TEST(Engine, TheQueueIsBoundedInTokens) {
