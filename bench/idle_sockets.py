@@ -84,7 +84,7 @@ def main():
                 times.append(1000 * (time.monotonic() - began))
             status, metrics = ask(port, "/metrics")
             if status != 200:
-                sys.exit(f"the server lets nobody in: /health got {sorted(statuses)}, /metrics {status}")
+                sys.exit(f"the server refuses its probes: /health got {sorted(statuses)}, /metrics {status}")
             evicted, refused = (int(re.search(rf"http_connections_{what}_total\{{.*\}} (\d+)", metrics).group(1))
                                 for what in ("evicted", "refused"))
             print(f"{len(idle):,} idle sockets from {options.addresses} addresses; {evicted:,} were closed to make way, {refused:,} "

@@ -12,8 +12,8 @@
 namespace kvasir {
 namespace {
 
-// Nobody else has blocks under it, and nobody can guess it: what a peer says of a prompt finds no other
-// prompt's blocks, and what was computed for it is found by nobody here.
+// No other block is stored under it, and it cannot be guessed: what a peer says of a prompt finds no other
+// prompt's blocks, and no request of this instance finds what was computed for it.
 std::string private_salt() {
   std::random_device device;
   std::string salt = "peer";

@@ -152,7 +152,7 @@ TEST_F(WindowsTest, DeadCellsAreGivenUpWhenTheStepHasEnded) {
   EXPECT_EQ(s.resident_blocks, 6u);
   EXPECT_EQ(s.device_groups, LayerSet::all(3));
   EXPECT_EQ(s.dropped_cells, 0u);
-  EXPECT_EQ(free_cells(), 72 - 12) << "what nobody holds may be found, and counts as free";
+  EXPECT_EQ(free_cells(), 72 - 12) << "what no sequence holds may be found, and counts as free";
   const auto table = cache_.table(kA);
   for (uint32_t b = 0; b < 6; ++b) {
     for (uint32_t g = 0; g < 3; ++g) EXPECT_EQ((*table)[3 * b + g].present(), b >= 3 || g == 2) << b << g;

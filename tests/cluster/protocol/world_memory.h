@@ -40,7 +40,7 @@ class World::Memory final : public LendableMemory {
   // While its instance uses memory itself, it cannot say.
   std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override {
     for (const PrefixHash& hash : chain) {
-      if (!computed_.contains(hash)) fail_("rows are lent that nobody has computed");
+      if (!computed_.contains(hash)) fail_("rows are lent that no instance has computed");
     }
     if (!used_.empty()) return std::nullopt;
     std::vector<uint32_t> out = *take(static_cast<uint32_t>(std::min(chain.size(), free_.size())));
