@@ -81,8 +81,8 @@ class Exchange : public ResponseChannel {
 
   virtual const Request& request() const = 0;
   virtual const ServerContext& server() const = 0;
-  // What the request counts for its key, from its head on. Who makes a lease of the prompts and choices that
-  // it turns out to have ends this one before.
+  // What the request counts for its key, from its head on. Before a lease of its prompts and choices is
+  // made, this one ends.
   virtual KeyLease& key_lease() = 0;
   // Queues `work` and gives it the body. Long bodies have a worker of their own, and so has work that takes
   // long. If the client disconnects before the work begins, the work and the body are dropped. REQUIRES: no
