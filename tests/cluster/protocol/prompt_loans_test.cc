@@ -1,5 +1,5 @@
-// Rows of prompts that instances compute for each other: which peer is asked, what is lent, and every way in which
-// it comes to nothing. Blocks have 64 tokens, four to a leaf of attention, and two cells.
+// Rows of prompts that instances compute for each other: which peer is asked, what is lent, and every way in
+// which it comes to nothing. Blocks have 64 tokens, four to a leaf of attention, and two cells.
 #include "cluster/protocol/prompt_loans.h"
 
 #include <gmock/gmock.h>
