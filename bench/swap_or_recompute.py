@@ -27,6 +27,8 @@ def recompute_ms(options, lengths):
 
 def token_bytes(model):
     """K and V of a token in all layers."""
+    if "kv_lora_rank" in model:  # one row for all heads
+        return KV_BYTES * model["num_hidden_layers"] * (model["kv_lora_rank"] + model["qk_rope_head_dim"])
     heads = model["num_attention_heads"]
     return 2 * KV_BYTES * model["num_hidden_layers"] * model.get("num_key_value_heads", heads) * model.get("head_dim", model["hidden_size"] // heads)
 

@@ -127,12 +127,10 @@ std::vector<MeanFigure> means_of(const PointResult& point, const BenchConfig& co
   return mean_figures(runs);
 }
 
-// n requests bound n - 1 of the n gaps between arrivals.
-std::optional<double> seconds_of_arrivals(std::vector<Nanos> arrivals, const BenchConfig& config) {
-  if (arrivals.size() < 2 || config.options.max_concurrency > 0) return std::nullopt;
-  const Nanos span = arrivals.back() - arrivals.front();
-  if (span <= 0) return std::nullopt;
-  const auto n = static_cast<double>(arrivals.size());
+// Of `judged` requests, from the first one's arrival to the last one's: n of them bound n - 1 of n gaps.
+std::optional<double> seconds_of_arrivals(Nanos span, int64_t judged, const BenchConfig& config) {
+  if (span <= 0 || config.options.max_concurrency > 0) return std::nullopt;
+  const auto n = static_cast<double>(judged);
   return to_seconds(span) * n / (n - 1);
 }
 
@@ -170,7 +168,7 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   s.attained.assign(config.bounds.size(), 0);
   std::vector<std::vector<double>> values(config.metrics.size());
   // Records are in the order of arrival.
-  std::vector<Nanos> arrivals;  // of those judged
+  Nanos first_judged = 0, last_judged = 0;
   const size_t trimmed = trimmed_requests(config.options.trim, outcome.records.size());
   for (size_t i = 0; i < outcome.records.size(); ++i) {
     const RequestRecord& record = outcome.records[i];
@@ -178,7 +176,8 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
       ++s.submitted;
       if (i >= trimmed && i < outcome.records.size() - trimmed) {
         judge(record, config, &values, &s);
-        arrivals.push_back(record.arrival);
+        if (s.judged == 1) first_judged = record.arrival;
+        last_judged = record.arrival;
       }
     }
     if (record.state == RequestRecord::State::kCompleted) {
@@ -189,7 +188,7 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
       ++s.failed;
     }
   }
-  s.judged_s = seconds_of_arrivals(std::move(arrivals), config);
+  s.judged_s = seconds_of_arrivals(last_judged - first_judged, s.judged, config);
   add_refusals(outcome.records, &s);
   s.steady_throughput = steady_throughput(outcome, config.options.trim);
   for (std::vector<double>& v : values) s.metrics.push_back(describe(std::move(v), config.percentiles));

@@ -128,10 +128,7 @@ std::string plan_page(const PlanAnswer& a) {
     left_out += (left_out.empty() ? "Left out: " : "; ") + p.policy + " " + p.why;
   }
   if (!left_out.empty()) page.paragraph(left_out + ".", /*dim=*/true);
-  for (const LeftOutPolicy& p : a.lacking) {
-    page.paragraph(p.policy + " " + p.why + "; without that it plans what another policy plans.",
-                   /*dim=*/true);
-  }
+  for (const LeftOutPolicy& p : a.lacking) page.paragraph(runs_without(p) + ".", /*dim=*/true);
   if (!a.what_ifs.empty()) {
     page.heading("What would help");
     page.table(change_table(a));

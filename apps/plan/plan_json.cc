@@ -58,6 +58,8 @@ std::string plan_json(const PlanAnswer& a) {
   for (const PlannedPolicy& p : a.policies) out["policies"].push_back(policy_of(p));
   out["left_out"] = Json::array();
   for (const LeftOutPolicy& p : a.left_out) out["left_out"].push_back({{"policy", p.policy}, {"why", p.why}});
+  out["lacking"] = Json::array();
+  if (!a.failed.empty()) out["failed"] = a.failed;
   for (const LeftOutPolicy& p : a.lacking) out["lacking"].push_back({{"policy", p.policy}, {"why", p.why}});
   out["binds"] = binding_of(a).word;
   out["what_if"] = Json::array();

@@ -184,9 +184,9 @@ std::string elsewhere_sentence(const PlanAnswer& a) {
       }
     }
     if (!cheapest) return "";
-    std::string out = fmt::format("{} of {} under {} carry {} requests/s",
+    std::string out = fmt::format("For {} requests/s: {} of {} under {}", rate_text(a.load),
                                   count_of(static_cast<uint64_t>(cheapest->cards_for(a.load)), "device"),
-                                  cheapest->name, cheapest->policy, rate_text(a.load));
+                                  cheapest->name, cheapest->policy);
     if (cheapest->price) {
       out += fmt::format(", {:.2f} an hour, the cheapest in the table",
                          *cheapest->price * static_cast<double>(cheapest->cards_for(a.load)));
@@ -332,9 +332,7 @@ std::string question_text(const PlanAnswer& a, double percent) {
       "served when requests always wait: {} requests/s; a request is then in the system for {:.3g} s\n",
       rate_text(a.capacity), a.residence_s);
   for (const LeftOutPolicy& p : a.left_out) out += fmt::format("left out: {} {}\n", p.policy, p.why);
-  for (const LeftOutPolicy& p : a.lacking) {
-    out += fmt::format("{} {}; without that it plans what another policy plans\n", p.policy, p.why);
-  }
+  for (const LeftOutPolicy& p : a.lacking) out += runs_without(p) + "\n";
   return out;
 }
 

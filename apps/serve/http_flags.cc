@@ -45,8 +45,8 @@ void add_size(CLI::App& app, const char* flag, T& value, uint64_t least, uint64_
 void add_connection_flags(CLI::App& app, HttpLimits& limits) {
   app.add_option(
          "--max-connections", limits.max_connections,
-         "Most open connections; beyond them those that wait for their client for longest are closed, "
-         "and if none does, further ones get a 503")
+         "Most open connections; beyond them the one that has waited longest for its client is closed; if "
+         "none waits, further ones get a 503")
       ->capture_default_str()
       ->check(between(1u, 1'000'000u));
   app.add_option("--max-connections-per-address", limits.max_connections_per_address,
@@ -63,8 +63,8 @@ void add_connection_flags(CLI::App& app, HttpLimits& limits) {
   add_seconds(app, "--send-timeout", limits.write_timeout,
               "Seconds in which a client must take a part of its answer");
   app.add_option("--min-send-rate", limits.min_send_bytes_per_s,
-                 "Least bytes per second at which a client must take what waits for it, over each "
-                 "--send-timeout, or its connection is closed; 0: any")
+                 "Least bytes per second that a client must take while bytes wait for it, averaged over each "
+                 "--send-timeout, or its connection is closed; 0: no least rate")
       ->capture_default_str();
   app.add_option("--min-body-rate", limits.min_body_bytes_per_s,
                  "Least bytes per second at which a request's body must arrive in each --body-grace-period, "
@@ -124,8 +124,8 @@ void add_browser_flags(CLI::App& app, BrowserOptions& o) {
       ->delimiter(',');
   app.add_option(
          "--allowed-hosts", o.allowed_hosts,
-         "Names by which clients may call the server, beside addresses, without ports, or * (default: any; "
-         "without a key those of this machine)")
+         "Names by which clients may call the server, without ports, or *; IP addresses are always allowed "
+         "(default: any name if keys are needed, else those of this machine)")
       ->delimiter(',');
 }
 

@@ -89,7 +89,7 @@ Signals::~Signals() {
   if (ended) {
     hangup_thread_.join();
   } else {
-    log_warning("SIGHUP: a file is still being read");
+    log_warning("the reload that SIGHUP began has not ended; the process ends without it");
     hangup_thread_.detach();
   }
 }

@@ -242,7 +242,7 @@ Result<Answer> answer(const SimulateOptions& given, const Console& console) {
   for (const std::string& policy : options.policies) {
     const std::string lacks = what_policy_lacks(options, policy);
     if (!lacks.empty()) {
-      console.out << fmt::format("{} {}; without that it plans what another policy plans\n", policy, lacks);
+      console.out << runs_without({policy, lacks}) << '\n';
     }
   }
   Answer out;

@@ -16,6 +16,10 @@ bool has_priorities(const SimulateOptions& options) {
 
 }  // namespace
 
+std::string runs_without(const LeftOutPolicy& lacking) {
+  return lacking.policy + " " + lacking.why + "; without that it plans what another policy plans";
+}
+
 std::string what_policy_lacks(const SimulateOptions& options, const std::string& policy) {
   const PolicyTraits traits = policy_traits(policy);
   if (traits.offloads && options.runtime.kv_offloading_bytes == 0) {
@@ -24,7 +28,7 @@ std::string what_policy_lacks(const SimulateOptions& options, const std::string&
   if (traits.borrows && options.instances < 2) return "needs peers: give --instances 2 or more";
   if (traits.borrows && options.runtime.kv_offloading_bytes + options.runtime.kv_offloading_disk_bytes > 0) {
     return "lends devices' memory, which is not simulated beside a tier behind it: leave "
-           "--kv-offloading-size out";
+           "--kv-offloading-size and --kv-offloading-disk-size out";
   }
   if (traits.needs_priority && !has_priorities(options)) {
     return "needs priorities: give --slo-class with priority:P";

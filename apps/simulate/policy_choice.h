@@ -13,6 +13,9 @@ struct LeftOutPolicy {
   std::string why;  // and what to give so that it counts
 };
 
+// Of a policy that was named and runs all the same.
+std::string runs_without(const LeftOutPolicy& lacking);
+
 struct PolicyChoice {
   std::vector<std::string> policies;
   std::vector<LeftOutPolicy> left_out;

@@ -178,7 +178,8 @@ std::string short_runs(const std::vector<EffectiveThroughput>& found, int64_t re
           f.policy);
     } else if (seconds < kLong * residence) {
       fmt::format_to(std::back_inserter(out),
-                     "{}: {} requests arrive within {:.3g} s, {:.1f} times what one is in the full system; a "
+                     "{}: {} requests arrive within {:.3g} s, {:.1f} times as long as a request stays in the "
+                     "full system; a "
                      "longer run may show that the rate is not sustained: give --num-prompts {:.0f}\n",
                      f.policy, requests, seconds, seconds / residence, std::ceil(kLong * residence * f.rate));
     }

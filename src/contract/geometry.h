@@ -81,13 +81,11 @@ struct CacheGeometry {
 
   // Blocks of a windowed group that a running sequence needs at most. Longer chunks take free cells.
   uint32_t window_blocks() const { return blocks_for(window + window_chunk) + 1; }
-  // The cells in these groups that a sequence of so many blocks needs at a time, if it gives up those that
-  // are dead.
-  uint32_t most_cells(uint32_t blocks, const LayerSet& in) const {
-    const uint32_t of_windows = (in & windowed).count();
-    return blocks * (in.count() - of_windows) + std::min(blocks, window_blocks()) * of_windows;
+  // The cells that a sequence of so many blocks needs at a time, if it gives up those that are dead.
+  uint32_t most_cells(uint32_t blocks) const {
+    const uint32_t of_windows = windowed.count();
+    return blocks * (groups() - of_windows) + std::min(blocks, window_blocks()) * of_windows;
   }
-  uint32_t most_cells(uint32_t blocks) const { return most_cells(blocks, LayerSet::all(groups())); }
   // The blocks of the longest sequence that needs no more than so many cells at a time.
   uint32_t blocks_within(uint32_t cells) const {
     const uint32_t all = cells / groups(), lasting = groups() - windowed.count();
@@ -95,13 +93,6 @@ struct CacheGeometry {
     if (lasting == 0) return UINT32_MAX / block_tokens;
     return window_blocks() + (cells - window_blocks() * groups()) / lasting;
   }
-  // The tokens that take the memory which a sequence of so many needs at a time, where they are kept in all
-  // groups; and by how many these grow with one token more.
-  double memory_tokens(double tokens) const {
-    const double beyond = std::max(0.0, tokens - static_cast<double>(window_blocks()) * block_tokens);
-    return tokens - beyond * windowed.count() / groups();
-  }
-  double memory_growth(double tokens) const { return memory_tokens(tokens + 1) - memory_tokens(tokens); }
   // The cells in these groups of a block whose windowed ones are dead; if there are no others, of one that
   // lives.
   uint32_t lasting_in(const LayerSet& groups) const {

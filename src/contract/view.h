@@ -65,11 +65,11 @@ struct SequenceCells {
   // so that they make no room for its own.
   uint32_t cached_tokens = 0;
   uint32_t cached_resident_cells = 0;
+  uint32_t cached_shared_cells = 0;
   // Of the cached blocks, those of whole leaves of attention that lie at peers in every layer group: a
   // sequence that streams adopts them where they are, and the peers attend to them. 0 where peers compute no
   // prompts.
   uint32_t cached_peer_blocks = 0;
-  uint32_t cached_shared_cells = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
   // In the windowed layer groups its first blocks are dead (CacheGeometry::dead_blocks): it holds none of
   // these cells and needs none. They are not dropped, and count like blocks on the device in `device_groups`

@@ -139,7 +139,7 @@ struct MapFrame {
 
 // What does not change while an engine runs.
 struct MapShape {
-  Nanos began = 0;  // on the engine's clock. Ids and counters of engines that began at other times are others
+  Nanos began = 0;  // on the engine's clock; another value means another engine, with ids of its own
   CacheGeometry geometry;
   std::array<uint32_t, kTiers> cells{};  // of KV, by tier; the host's include what may be borrowed
   uint32_t borrowable_cells = 0;

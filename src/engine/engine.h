@@ -56,7 +56,7 @@ class Engine {
   // kInvalidArgument: it can never fit; the message names the largest length that does.
   // kExhausted: the queue is full. kOverShare: the tenant takes all the places that it may take of it.
   // kUnavailable: the engine is draining.
-  // In one of `places`, if there are some: the queue has room for it then, and it is no new request.
+  // With places it takes one of them: then it is refused only if it can never fit, or the engine has stopped.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink,
                            QueuePlaces* places = nullptr) {
     return inbox_.submit(std::move(request), std::move(sink), places);

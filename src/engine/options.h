@@ -57,7 +57,7 @@ struct EngineOptions {
 
   PeerPrefixUse peer_prefixes = PeerPrefixUse::kNever;
   PeerPromptUse peer_prompts = PeerPromptUse::kNever;
-  // The tokens of the model: prompts of peers with others are not computed.
+  // Token ids of the model are below it. A peer's prompt with any other id is not computed.
   int32_t vocab_size = 0;
 
   // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.

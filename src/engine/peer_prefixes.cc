@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/prefix_fetch.h"
+
 namespace kvasir {
 namespace {
 

@@ -38,7 +38,6 @@ namespace kvasir {
 // Used by the engine's thread.
 class PeerPrefixes {
  public:
-  static constexpr double kSlackS = 0.01;  // estimates are not more exact than this
   static constexpr Nanos kLeastWait = 5 * kNanosPerMilli;
   static constexpr Nanos kLongestWait = 2 * kNanosPerSecond;
   static constexpr Nanos kOld = 10 * kNanosPerSecond;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/blocks/block_hash.h"
+#include "engine/prefix_fetch.h"
 #include "plan/kv_placement.h"
 
 namespace kvasir {
@@ -54,8 +55,7 @@ void PeerPrompts::arrived(SeqId id) {
   asked_.emplace(question.id, std::move(asked));
   to_ask_.push_back(std::move(question));
   p_.metrics.prompt_asked += tokens;
-  LiveRequest* const held = live;
-  p_.requests.hold({&held, 1});
+  p_.requests.hold({&live, 1});
 }
 
 uint32_t PeerPrompts::blocks_to_go(const LiveRequest& live, const KvCache::PromptBlocks& prompt) const {
@@ -67,7 +67,9 @@ uint32_t PeerPrompts::blocks_to_go(const LiveRequest& live, const KvCache::Promp
                                  p_.view.stage_blocks,
                                  p_.view.peers.most_borrowed,
                                  g.blocks_per_leaf(),
-                                 /*may_borrow=*/true};
+                                 /*may_borrow=*/true,
+                                 g.windowed.count(),
+                                 g.window_blocks()};
   const KvPlacement where = KvPlacement::of(g.blocks_for(live.max_total_tokens), capacity);
   if (!where.streams) return 0;
   const auto full = static_cast<uint32_t>(prompt.hashes.size());
@@ -141,7 +143,7 @@ Nanos PeerPrompts::next_deadline() const {
 void PeerPrompts::begin(const PromptJob& job) {
   const CacheGeometry& g = p_.options.cache.geometry;
   const auto tokens = static_cast<uint32_t>(job.tokens.size());
-  // Beside what runs here, and before nothing that waits.
+  // It runs beside what runs here, and only if nothing waits.
   const int64_t cells = int64_t{g.blocks_for(tokens + 1)} * g.groups();
   const bool fits = cells <= p_.cache.budget(Tier::kDevice).available_cells();
   const bool known = std::all_of(job.tokens.begin(), job.tokens.end(),

@@ -14,7 +14,7 @@
 //   asks   if there + kSlackS < here. While T or b is unknown it does not: streaming measures b
 //   waits  for 2 T + kGrace at most; what is not computed by then is computed here
 //
-// That others wait here is no reason: a prompt that waits itself holds, at the peer, memory that others lack.
+// It asks no sooner when other requests wait here: while its prompt waits, the peer's memory is taken.
 // With PeerPromptUse::kAlways it asks for all that has to go, and waits for kLongestWait.
 #pragma once
 
@@ -41,7 +41,6 @@ namespace kvasir {
 // Used by the engine's thread.
 class PeerPrompts {
  public:
-  static constexpr double kSlackS = 0.01;  // estimates are not more exact than this
   static constexpr Nanos kGrace = kNanosPerSecond;
   static constexpr Nanos kLongestWait = 120 * kNanosPerSecond;
 

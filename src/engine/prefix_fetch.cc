@@ -5,13 +5,6 @@
 #include "cache/blocks/place.h"
 
 namespace kvasir {
-namespace {
-
-// The estimates are not more exact than this.
-constexpr double kSlackS = 0.01;
-
-}  // namespace
-
 bool worth_fetching(const View& view, const PrefixIndex::Match& found, uint32_t at_peers) {
   if (!view.costs.known()) return true;
   const CacheGeometry& g = view.geometry;

@@ -7,7 +7,10 @@
 
 namespace kvasir {
 
-// False if copying to the device what `found` has on slower tiers takes 10 ms longer than computing its
+// Seconds by which one way must be faster than another: estimates are not more exact than this.
+inline constexpr double kSlackS = 0.01;
+
+// False if copying to the device what `found` has on slower tiers takes kSlackS longer than computing its
 // tokens in a step that runs in any case. Both are believed (View::costs); true while nothing is known of one
 // of them. at_peers: cells of KV on the host tier that are not copied, since peers attend to them.
 bool worth_fetching(const View& view, const PrefixIndex::Match& found, uint32_t at_peers = 0);

@@ -38,9 +38,11 @@ Status QueueLimits::check_queue(std::span<const GenerationRequest> requests) {
   const double most = static_cast<double>(options_.max_num_queued_reqs) *
                       static_cast<double>(std::min(first.tenant.queue_share, 1.0F));
   if (more > 1 && static_cast<double>(more) > most) {
-    return error(ErrorCode::kInvalidArgument,
-                 "the request has {} prompts and choices, and may have {} places in the queue: ask for fewer",
-                 more, static_cast<uint64_t>(most));
+    return error(
+        ErrorCode::kInvalidArgument,
+        "the request needs {} places in the queue, one for each choice of each prompt, and may have {}: "
+        "send fewer prompts or ask for fewer choices",
+        more, static_cast<uint64_t>(most));
   }
   if (requests_ + more > options_.max_num_queued_reqs) {
     return error(ErrorCode::kExhausted, "{} requests are queued already{}: try again later", requests_,
@@ -77,8 +79,8 @@ Status QueueLimits::check_share(const Tenant& tenant, uint64_t more) const {
     return {};
   }
   return error(ErrorCode::kOverShare,
-               "{} of your requests are queued{}, more than your queue_share allows while {} of others are: "
-               "try again later",
+               "{} of your requests are queued{}: your queue_share allows no more while {} of others are "
+               "queued; try again later",
                own, more > 1 ? fmt::format(", and this one needs {} places", more) : "", others);
 }
 

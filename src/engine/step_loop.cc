@@ -44,13 +44,12 @@ StepLoop::StepLoop(const Parts& parts, const Past& past)
   if (lending_ && options_.peer_prefixes != PeerPrefixUse::kNever) {
     prefixes_.emplace(PeerPrefixes::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, *link_,
                                           metrics_.peers});
-    beliefs_.show_costs(nullptr);  // it asks before the first plan
   }
   if (lending_ && options_.peer_prompts != PeerPromptUse::kNever) {
     prompts_.emplace(PeerPrompts::Parts{options_, clock_, cache_, view_, requests_, view_keeper_, inbox_,
                                         link_, metrics_.peers});
-    beliefs_.show_costs(nullptr);  // the same
   }
+  if (prefixes_ || prompts_) beliefs_.show_costs(nullptr);  // they ask before the first plan
   if (lending_) {
     peers_.emplace(options_, *lending_, clock_, cache_, view_, requests_, metrics_.peers,
                    prefixes_ ? &*prefixes_ : nullptr, prompts_ ? &*prompts_ : nullptr);

@@ -97,7 +97,8 @@ class LoadedRuntime final : public Runtime {
 // For a policy that keeps X: its size beside that of K and V.
 std::string describe_hidden_cache(const RuntimeOptions& options, const ModelFile& model,
                                   const Decoder::Options& decoder) {
-  if (model.spec().is_latent()) return ", hidden cache: there is no X: rows of latent attention are smaller";
+  if (model.spec().is_latent())
+    return ", hidden cache: none, as the rows of latent attention are smaller than X";
   const FormBytes forms = x_forms(options, model, decoder);
   const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",

@@ -139,7 +139,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // stream, and closes; what the socket does not take at once, and TLS, end in a reset.
   void finish_now();
   void start_write();
-  // Counts what it took of a backlog, which it has had since the rate was last checked.
+  // Counts these bytes. True: since the last check the client took what waited for it too slowly.
   bool reads_too_slowly(size_t bytes);
   void on_written(boost::system::error_code ec, size_t bytes);
   void on_sent_all();

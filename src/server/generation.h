@@ -96,7 +96,7 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   KeyLease lease_;
   ResponseChannel* channel_;  // null: the answer is complete or aborted
   std::vector<Choice> choices_;
-  std::unique_ptr<QueuePlaces> places_;  // null: there is one choice, or all have theirs
+  std::unique_ptr<QueuePlaces> places_;  // null: there is one choice
   bool begun_ = false;                   // the leaders were accepted; the head of a stream goes out
   uint64_t prompt_tokens_ = 0;
   std::vector<uint32_t> cached_by_choice_;

@@ -47,7 +47,8 @@ struct HttpLimits {
   Nanos write_timeout = 30 * kNanosPerSecond;  // in which the client takes no byte
   // The least rate at which a client takes what waits for it, over each write_timeout. 0: no least rate.
   uint64_t min_send_bytes_per_s = 1024;
-  // Of complete answers that clients have not taken yet; above it those that take theirs slowest are closed.
+  // Of complete answers that clients have not taken yet; above it those that have not got on for stall_time
+  // are closed.
   uint64_t max_answers_bytes = 256ull * 1024 * 1024;
   // A body or a complete answer that has not got on for so long makes way for a new connection.
   Nanos stall_time = kNanosPerSecond;

@@ -66,17 +66,6 @@ TEST(Windows, BlocksWithinAreTheInverseOfTheMostCells) {
   EXPECT_EQ(geometry_of(16, 3, 0, 3).blocks_within(29), 9u);
 }
 
-TEST(Windows, MemoryGrowsBySlowerStepsBehindTheWindow) {
-  CacheGeometry g = geometry_of(16, 3, 40, 3);
-  g.window_chunk = 32;  // six blocks of two groups: 96 tokens
-  EXPECT_DOUBLE_EQ(g.memory_tokens(96), 96);
-  EXPECT_DOUBLE_EQ(g.memory_tokens(126), 96 + 10) << "of three groups one keeps the other 30";
-  EXPECT_DOUBLE_EQ(g.memory_growth(95), 1);
-  EXPECT_NEAR(g.memory_growth(96), 1.0 / 3, 1e-9);
-  EXPECT_EQ(g.most_cells(8, LayerSet::one(0) | LayerSet::one(2)), 6u + 8u);
-  EXPECT_EQ(geometry_of(16, 3, 0, 3).memory_tokens(1000), 1000);
-}
-
 TEST(Windows, AGroupWithOtherLayersHasNone) {
   CacheGeometry g = {16, 6, 2, 8};
   g.set_windows(std::vector<uint32_t>{32, 32, 32, 0, 48, 48});

@@ -612,7 +612,7 @@ class Keys_(PageTest):
         self.allowed = ("401 (Unauthorized)",)
         with Server("--served-model-name", "smol", "--api-key", "right") as guarded:
             browser = self.browse(guarded)
-            # Who gives the key only when a message needs it has the model then, too.
+            # A reader that gives the key only when a message needs it has the model then, too.
             browser.wait(lambda: browser.all("dialog[open]"), "no key is asked for")
             browser.named("dialog button", "Cancel").click()
             browser.wait(lambda: browser.one(".model").text == "no model", "the page has a model")

@@ -167,7 +167,7 @@ export class Gauges {
       (b.mv[1][0] + b.mv[2][0] - a.mv[1][0] - a.mv[2][0]) / dt, (b.mv[0][1] + b.mv[0][2] - a.mv[0][1] - a.mv[0][2]) / dt]);
     this.link.show(moved, 0, `${bytes(lastOf(moved)[0] + lastOf(moved)[1])}/s`,
       `${g.tr} in flight, ${bytes(g.q)} queued${g.bps > 0 ? `; at ${bytes(g.bps)}/s` : ""}`);
-    this.showGoodput(history, points);
+    if (!this.goodput.element.hidden) this.showGoodput(history, points);
     const phases = per((a, b, dt) => PHASES.map((_, i) => (b.ph[i] - a.ph[i]) / 1e6 / dt));
     const busy = phases.length > 0 ? lastOf(phases) : PHASES.map(() => 0);
     const sum = busy.reduce((a, b) => a + b, 0);

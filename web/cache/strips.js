@@ -12,7 +12,7 @@ const PLACES = ["device", "host", "disk", "device X", "host X", "disk X"];
 const KIND_OF_PLACE = ["device", "host", "disk", "x", "x", "x"];
 
 // Those that run first, then those that wait, each by arrival.
-export function inOrder(seqs) {
+function inOrder(seqs) {
   return [...seqs.values()].sort((a, b) => (b.s >= 2) - (a.s >= 2) || a.at - b.at || a.id - b.id);
 }
 

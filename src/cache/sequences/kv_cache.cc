@@ -308,7 +308,8 @@ void KvCache::adopt(SeqId id, uint32_t tokens) {
     seq.table.push_back(b);
     const LayerSet in_use = g.windowed - map_.block(b).at(kDeviceKv).idle;
     map_.add_owner(b, seq.holds, i < seq.dead_blocks ? g.windowed : LayerSet());
-    *seq.most_cells += (map_.owner(b, seq.holds).at(kDeviceKv) - in_use).count();
+    // Used only where there are windows; finding the owner takes time linear in the block's owners.
+    if (g.window > 0) *seq.most_cells += (map_.owner(b, seq.holds).at(kDeviceKv) - in_use).count();
     if (events_ && !events_->describes(b)) describe(seq, i, b);
   }
   if (mutant(Mutant::kPrefixWrongBlock) && blocks > 1) {
@@ -502,7 +503,7 @@ void KvCache::promise(const Promise& p) {
   const bool has_owner = p.kind != Promise::Kind::kReserve;
   KV_CHECK(!has_owner || contains(p.owner), "seq={}", raw(p.owner));
   const bool takes = has_owner && p.kind != Promise::Kind::kRelease;
-  if (takes && p.tier == Tier::kDevice) {
+  if (takes && p.tier == Tier::kDevice && options_.geometry.window > 0) {
     raise_most_cells(at(p.owner), p.cells);
     Sequence* const host = p.kind == Promise::Kind::kLoan ? sequences_.find(p.from) : nullptr;
     if (host && host->most_cells) *host->most_cells -= std::min(*host->most_cells, p.cells);

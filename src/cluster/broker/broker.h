@@ -95,7 +95,7 @@ class Broker {
   // Gives back the slots of a new contract from `first` on.
   void give_back_from(const BorrowEvent& event, uint32_t first, Nanos now);
   void take_computed(uint64_t question, const BorrowEvent& event, Nanos now);
-  // Numbers of cells that are free and kept for the answers of questions.
+  // How many free cells are kept for answers that may still come.
   uint32_t kept_for_prompts() const;
   void recall(const BorrowEvent& event);
 

@@ -90,7 +90,7 @@ class Lender {
   // Of the leader. mine: arrival of the request of this instance that the leader compared; INT64_MAX: of
   // none.
   void handle(const wire::Standing& message, Nanos mine, Nanos now);
-  // Makes a loan for which there was no Ask. Returns its number. REQUIRES: there are blocks, and no more than
+  // Makes a loan for which there was no Ask. Returns its number. REQUIRES: 0 < blocks <= what
   // room() was before they were taken
   uint64_t lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
                 Nanos now);

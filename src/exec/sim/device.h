@@ -12,7 +12,6 @@
 
 namespace kvasir {
 
-// A decoder with two linear layers of attention (QKV, O) and two or three of the MLP, or of each expert.
 // Latent attention: see model/architectures/model_spec.h. Queries work on the rows of the cache.
 struct LatentShape {
   uint32_t rank = 0;    // 0: attention is not latent
@@ -22,6 +21,7 @@ struct LatentShape {
   uint32_t value_dim = 0;
 };
 
+// A decoder with two linear layers of attention (QKV, O) and two or three of the MLP, or of each expert.
 struct ModelShape {
   std::string name;
   uint32_t layers = 0;

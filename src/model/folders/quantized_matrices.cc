@@ -429,7 +429,7 @@ Status Joiner::describe_fp8(const GgufTensor& weight) {
   if (scales->values() == 1) {
     m.block_rows = rows;
     m.block_columns = columns;
-  } else if (has_shape(*scales, 1, rows) || has_shape(*scales, rows)) {
+  } else if (has_shape(*scales, 1, rows) || (scales->dimensions == 1 && has_shape(*scales, rows))) {
     m.block_columns = columns;
     m.scales.row_step = 1;
   } else if (has_shape(*scales, across, down)) {

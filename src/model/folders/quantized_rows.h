@@ -16,7 +16,7 @@ struct PackedCodes {
   const std::byte* words = nullptr;  // of any alignment
   uint32_t bits = 4;                 // of a code: 4 or 8
   bool packs_rows = false;           // a word has codes of neighbouring rows of one column; else the reverse
-  bool awq_order = false;            // they are not in order: see code_in_word()
+  bool awq_order = false;            // they are not in order: see kAwqPlace
   uint64_t row_words = 0;            // from a row, or as many as are in a word, to what follows it
   uint64_t column_words = 0;         // the same of columns
   uint32_t added = 0;                // to each word, as integers are added: stored codes are less
