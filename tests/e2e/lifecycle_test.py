@@ -319,7 +319,7 @@ class Lifecycle(unittest.TestCase):
                 time.sleep(0.3)
                 server.signal()
                 self.assertEqual(server.wait(), 0)
-                self.assertTrue(any("still being read" in line for line in server.log), server.log)
+                self.assertTrue(any("the reload that SIGHUP began has not ended" in line for line in server.log), server.log)
 
     def test_mistakes_get_one_line(self):
         model = model_path()
