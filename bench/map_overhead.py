@@ -5,10 +5,11 @@
 
 So many streams are kept open, each a completion that begins anew when it has ended. In each round
 the numbers of viewers follow each other, in turned order every other time; a viewer reads GET /cache/stream and does
-nothing else. The server computes with one thread, which is the engine's. Printed for each number, against the window
-without viewers in the same round, with 95 % intervals (Student's t): tokens/s as a geometric mean of ratios; and the
-processor time of all other threads, which make and send the lines, in milliseconds per second. The first depends on
-what else the machine does; the second hardly.
+nothing else. The server computes with one thread, which is the engine's, and has all cores but the last, which the clients
+have. Printed for each number, with 95 % intervals (Student's t): the share of the engine's thread that frames and words
+take, as the server's metrics count it; and, against the window without viewers in the same round, tokens/s as a geometric
+mean of ratios, and the processor time of all other threads, which make and send the lines, in milliseconds per second.
+Tokens/s depend on what else the machine does; the rest hardly.
 """
 
 import argparse
@@ -93,7 +94,7 @@ def cpu_of_threads(pid):
 
 
 def window(server, viewers, seconds):
-    """Tokens/s, milliseconds per second of all threads but the busiest, frames/s."""
+    """Tokens/s, milliseconds per second of all threads but the busiest, frames/s, percent of the engine's thread for the map."""
     frames = multiprocessing.Value("l", 0)
     process = multiprocessing.Process(target=keep_viewers, args=(server.port, viewers, frames), daemon=True)
     if viewers:
@@ -102,7 +103,8 @@ def window(server, viewers, seconds):
     seen, before, began, shown = server.metrics(), cpu_of_threads(server.pid), time.monotonic(), frames.value
     time.sleep(seconds)
     lasted, after, shown = time.monotonic() - began, cpu_of_threads(server.pid), frames.value - shown
-    tokens = server.metrics()["generation_tokens_total"] - seen["generation_tokens_total"]
+    now = server.metrics()
+    tokens, spent_on_map = (now[name] - seen[name] for name in ("generation_tokens_total", "cache_map_seconds_total"))
     spent = sorted((now - before.get(thread, 0) for thread, now in after.items()), reverse=True)
     if viewers:
         process.kill()
@@ -111,7 +113,7 @@ def window(server, viewers, seconds):
         sys.exit(f"the server generated nothing for {lasted:.0f} s: take longer windows")
     if viewers and shown == 0:
         sys.exit("no viewer got a frame")
-    return tokens / lasted, 1e3 * sum(spent[1:]) / lasted, shown / lasted
+    return tokens / lasted, 1e3 * sum(spent[1:]) / lasted, shown / lasted, 100 * spent_on_map / lasted
 
 
 def options():
@@ -135,32 +137,36 @@ def options():
 def main():
     o = options()
     multiprocessing.set_start_method("fork")
+    o.server_cores, client_cores = soak.divided_cores()
+    os.sched_setaffinity(0, client_cores)
     with tempfile.TemporaryDirectory() as folder:
         server = soak.Server(o, f"{folder}/log")
         try:
             streams = multiprocessing.Process(target=keep_streams, args=(server.port, o.streams, o.tokens), daemon=True)
             streams.start()
             time.sleep(10)
-            ratios, costs = {n: [] for n in o.viewers}, {n: [] for n in o.viewers}
+            ratios, costs, shares = ({n: [] for n in o.viewers} for _ in range(3))
             for number in range(o.rounds):
                 order = [0, *o.viewers] if number % 2 == 0 else [*reversed(o.viewers), 0]
                 seen = {n: window(server, n, o.seconds) for n in order}
                 for n in o.viewers:
                     ratios[n].append(math.log(seen[n][0] / seen[0][0]))
                     costs[n].append(seen[n][1] - seen[0][1])
+                    shares[n].append(seen[n][3])
                 print(f"round {number + 1}: " + "; ".join(
-                    f"{n}: {seen[n][0]:.1f} tokens/s, other threads {seen[n][1]:.1f} ms/s, {seen[n][2]:.1f} frames/s"
+                    f"{n}: {seen[n][0]:.1f} tokens/s, other threads {seen[n][1]:.1f} ms/s, {seen[n][2]:.1f} frames/s, map {seen[n][3]:.3f} %"
                     for n in sorted(seen)), file=sys.stderr, flush=True)
             streams.kill()
         finally:
             server.process.kill()
     print(f"{soak.machine()}; {o.streams} streams, {o.rounds} rounds of windows of {o.seconds:g} s\n")
-    print("| viewers | tokens/s against none | other threads, ms per second more |\n|---|---|---|")
+    print("| viewers | engine's thread for the map | tokens/s against none | other threads, ms per second more |\n|---|---|---|---|")
     for n in o.viewers:
         mean, half = interval(ratios[n])
         low, middle, high = (100 * (math.exp(x) - 1) for x in (mean - half, mean, mean + half))
         cost, error = interval(costs[n])
-        print(f"| {n} | {middle:+.2f} % [{low:+.2f}, {high:+.2f}] | {cost:+.2f} ± {error:.2f} |")
+        share, of_share = interval(shares[n])
+        print(f"| {n} | {share:.3f} ± {of_share:.3f} % | {middle:+.2f} % [{low:+.2f}, {high:+.2f}] | {cost:+.2f} ± {error:.2f} |")
 
 
 if __name__ == "__main__":

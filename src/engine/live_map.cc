@@ -8,9 +8,6 @@ namespace kvasir {
 namespace {
 
 constexpr Nanos kBetweenFrames = 100 * kNanosPerMilli;
-// A frame that takes long to make is followed by a pause of so many times as long, so that frames take the
-// engine's thread at most half a percent of its time.
-constexpr Nanos kPauseForCost = 200;
 
 }  // namespace
 

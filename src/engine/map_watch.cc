@@ -77,18 +77,44 @@ void MapWatch::planned(const StepPlan& plan) {
       planned_.push_back({raw(rows.seq), static_cast<uint8_t>(rows.kind), rows.tokens.size()});
     }
     const auto by_id = [](const Planned& a, const Planned& b) { return a.seq < b.seq; };
-    std::stable_sort(planned_.begin(), planned_.end(), by_id);
+    if (!std::is_sorted(planned_.begin(), planned_.end(), by_id)) {
+      std::stable_sort(planned_.begin(), planned_.end(), by_id);
+    }
     for (const CopyChange& c : plan.copies) {
       if (c.verb != Verb::kStage) continue;
       auto it = std::lower_bound(planned_.begin(), planned_.end(), Planned{raw(c.seq)}, by_id);
       if (it == planned_.end() || it->seq != raw(c.seq)) it = planned_.insert(it, {raw(c.seq)});
       it->staged.push_back(c);
     }
-    note(plan);
+    const Nanos words = p_.clock.now();
+    if (words < words_from_) {
+      leave_unsaid(plan);
+    } else {
+      note(plan);
+      const Nanos end = p_.clock.now();
+      words_from_ = end + (end - words) * pause_for_words();
+    }
   } catch (const std::bad_alloc&) {
     planned_.clear();
   }
   planning_ = p_.clock.now() - begin;
+  p_.metrics.seconds_map += to_seconds(planning_);
+}
+
+uint32_t MapWatch::pause_for_words() const {
+  uint32_t least = UINT32_MAX;
+  for (const Viewer& v : viewers_) {
+    if (v.sink->watched()) least = std::min(least, v.sink->pause_for_words());
+  }
+  return least == UINT32_MAX ? 0 : least;
+}
+
+void MapWatch::leave_unsaid(const StepPlan& plan) {
+  const uint64_t decisions =
+      plan.failures.size() + plan.reasons.size() + plan.preemptions.size() + plan.adoptions.size();
+  for (Viewer& v : viewers_) {
+    if (v.sink->watched()) v.unsaid += decisions;
+  }
 }
 
 void MapWatch::note(const StepPlan& plan) {
@@ -115,16 +141,17 @@ void MapWatch::turn_ended(uint64_t step) {
       continue;
     }
     if (!v.sink->wants_frame()) continue;
+    const Nanos begin = p_.clock.now();
     try {
-      const Nanos begin = p_.clock.now();
       MapFrame frame = take(step);
       frame.notes = std::exchange(v.notes, {});
       frame.unsaid = std::exchange(v.unsaid, 0);
       frame.cost = planning + p_.clock.now() - begin;
       v.sink->show(std::move(frame));
     } catch (const std::bad_alloc&) {
-      continue;
+      // The next frame shows it.
     }
+    p_.metrics.seconds_map += to_seconds(p_.clock.now() - begin);
   }
 }
 

@@ -26,7 +26,7 @@ class MapWatch {
     const KvCache& cache;
     const View& view;
     LiveRequests& requests;
-    const EngineMetrics& metrics;
+    EngineMetrics& metrics;
     const Link* link;
   };
   // Sinks that are null are left out; the others outlive it.
@@ -57,6 +57,9 @@ class MapWatch {
 
   bool watched() const;
   void note(const StepPlan& plan);
+  // Counts what a plan has decided as not said.
+  void leave_unsaid(const StepPlan& plan);
+  uint32_t pause_for_words() const;
   const Planned* planned_for(uint64_t seq) const;
   MapFrame take(uint64_t step);
   MapSequence take(const LiveRequest& live) const;
@@ -70,6 +73,7 @@ class MapWatch {
   std::vector<Viewer> viewers_;
   std::vector<Planned> planned_;  // by id
   Nanos planning_ = 0;            // what planned() took in this turn
+  Nanos words_from_ = 0;          // until then no words are made
 };
 
 }  // namespace kvasir

@@ -143,6 +143,7 @@ struct EngineMetrics {
   // Seconds that the engine's thread spent in each phase of its loop.
   std::atomic<double> seconds_drain{0}, seconds_plan{0}, seconds_commit{0}, seconds_execute{0},
       seconds_publish{0};
+  std::atomic<double> seconds_map{0};      // of the engine's thread, for frames and words of the cache map
   std::atomic<double> seconds_stalled{0};  // of execution, waiting for transfers and peers
 
   // Predicted outputs that ended by themselves. Tokens; `over`: predicted beyond the true length.

@@ -411,6 +411,47 @@ TEST(LiveMap, ViewersComeAndGoWhileTheEngineRuns) {
   engine.stop();
 }
 
+// Counts the notes of all its frames.
+class CountingSink final : public MapSink {
+ public:
+  explicit CountingSink(uint32_t pause) : pause_(pause) {}
+  void begin(const MapShape&) override {}
+  bool watched() const override { return true; }
+  bool wants_frame() const override { return true; }
+  uint32_t pause_for_words() const override { return pause_; }
+  void show(MapFrame frame) override {
+    plans_in_words += !frame.notes.empty();
+    unsaid += frame.unsaid;
+  }
+  uint64_t plans_in_words = 0, unsaid = 0;
+
+ private:
+  const uint32_t pause_;
+};
+
+// Words may take a share of the engine's time and no more. A sink without that limit, as a record, gets all.
+TEST(LiveMap, WordsArePausedOnceTheyHaveTakenTheirShare) {
+  for (const bool record : {false, true}) {
+    SCOPED_TRACE(record);
+    CountingSink live(UINT32_MAX), all(0);  // a pause of minutes at the least
+    EngineOptions options = small_options();
+    options.map = record ? static_cast<MapSink*>(&all) : &live;
+    const MonotonicClock clock;
+    VirtualClock scripted;
+    ScriptedExecutor executor(scripted, 1, kStep);
+    Engine engine(options, make_policy("sarathi").value(), executor, clock);
+    constexpr uint64_t kRequests = 5;
+    for (uint64_t i = 0; i < kRequests; ++i) {
+      ASSERT_TRUE(engine.submit(request(40, 1), std::make_shared<CollectingSink>()).ok());
+      while (engine.step()) {
+      }
+    }
+    // Each is admitted by a plan of its own.
+    EXPECT_EQ((record ? all : live).plans_in_words, record ? kRequests : 1);
+    EXPECT_GT(engine.metrics().seconds_map, 0);
+  }
+}
+
 // A page that is loaded again: its viewer joins when the former one has just left.
 TEST(LiveMap, AViewerThatJoinsAfterTheLastOneHasLeftGetsAMap) {
   std::atomic<int> lines = 0;  // which the map's thread may still count when the viewer has left

@@ -371,6 +371,7 @@ TEST(MetricsText, PreemptionsByKindAndWhatTransfersCost) {
   m.partial.tokens_again = 50;
   m.deferred_rows = 4;
   m.seconds_stalled = 0.75;
+  m.seconds_map = 0.125;
   const std::string text = page(m, http);
   EXPECT_TRUE(has_line(text, "kvasir:num_preemptions_total{model_name=\"m\"} 5"));
   EXPECT_TRUE(has_line(text, "kvasir:preemptions_by_kind_total{model_name=\"m\",kind=\"swap\"} 3"));
@@ -383,6 +384,7 @@ TEST(MetricsText, PreemptionsByKindAndWhatTransfersCost) {
   EXPECT_TRUE(has_line(text, "kvasir:partial_history_tokens_total{model_name=\"m\",by=\"again\"} 50"));
   EXPECT_TRUE(has_line(text, "kvasir:engine_deferred_rows_total{model_name=\"m\"} 4"));
   EXPECT_TRUE(has_line(text, "kvasir:engine_stalled_seconds_total{model_name=\"m\"} 0.75"));
+  EXPECT_TRUE(has_line(text, "kvasir:cache_map_seconds_total{model_name=\"m\"} 0.125"));
 }
 
 TEST(MetricsText, HttpStatusesAndLabelsAreEscaped) {
