@@ -163,7 +163,8 @@ class MapSink {
   // Whether the end of this turn is to be shown. REQUIRES: watched()
   virtual bool wants_frame() const = 0;
   virtual void show(MapFrame frame) = 0;
-  // Once the words of a plan have taken some time, none are made for so many times as long. 0: there is no pause.
+  // Once the words of a plan have taken some time, none are made for so many times as long. 0: there is no
+  // pause.
   virtual uint32_t pause_for_words() const { return 0; }
   // `wake` makes the engine's thread have a turn. Empty: the former one must not be called any more.
   virtual void set_wake(std::function<void()> wake) { (void)wake; }

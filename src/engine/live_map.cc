@@ -108,7 +108,7 @@ void LiveMap::run() {
     }
     if (!lock.owns_lock()) lock.lock();
     if (!told) anew_ = true;
-    const Nanos rest = std::max(kBetweenFrames, frame.cost * kPauseForCost) - (clock.now() - asked);
+    const Nanos rest = std::max(kBetweenFrames, frame.cost * kPauseForFrame) - (clock.now() - asked);
     changed_.wait_for(lock, std::chrono::nanoseconds(std::max<Nanos>(0, rest)), [this] { return stopping_; });
   }
 }

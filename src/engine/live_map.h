@@ -43,15 +43,16 @@ class LiveMap final : public MapSink {
 
   void begin(const MapShape& shape) override;
   bool watched() const override { return watched_.load(std::memory_order_relaxed); }
-  uint32_t pause_for_words() const override { return kPauseForCost; }
+  uint32_t pause_for_words() const override { return kPauseForWords; }
   bool wants_frame() const override { return wanted_.load(std::memory_order_relaxed); }
   void show(MapFrame frame) override;
   void set_wake(std::function<void()> wake) override;
 
  private:
-  // What has taken the engine's thread some time is followed by a pause of so many times as long: frames, and
-  // words of plans, take half a percent of its time each.
-  static constexpr uint32_t kPauseForCost = 200;
+  // What has taken the engine's thread some time is followed by a pause of so many times as long: frames take
+  // half a percent of its time at the most, and words of plans a quarter.
+  static constexpr uint32_t kPauseForFrame = 200;
+  static constexpr uint32_t kPauseForWords = 400;
   struct Viewer {
     uint64_t number = 0;
     std::shared_ptr<Receive> receive;

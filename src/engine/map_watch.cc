@@ -71,21 +71,11 @@ void MapWatch::planned(const StepPlan& plan) {
   planned_.clear();
   if (!watched()) return;
   const Nanos begin = p_.clock.now();
+  plans_ = true;
+  kept_ = std::any_of(viewers_.begin(), viewers_.end(),
+                      [](const Viewer& v) { return v.sink->watched() && v.sink->wants_frame(); });
   try {
-    for (const Rows& rows : plan.rows) {
-      if (rows.kind == RowKind::kRestore) continue;  // they are for later rows of the same sequence
-      planned_.push_back({raw(rows.seq), static_cast<uint8_t>(rows.kind), rows.tokens.size()});
-    }
-    const auto by_id = [](const Planned& a, const Planned& b) { return a.seq < b.seq; };
-    if (!std::is_sorted(planned_.begin(), planned_.end(), by_id)) {
-      std::stable_sort(planned_.begin(), planned_.end(), by_id);
-    }
-    for (const CopyChange& c : plan.copies) {
-      if (c.verb != Verb::kStage) continue;
-      auto it = std::lower_bound(planned_.begin(), planned_.end(), Planned{raw(c.seq)}, by_id);
-      if (it == planned_.end() || it->seq != raw(c.seq)) it = planned_.insert(it, {raw(c.seq)});
-      it->staged.push_back(c);
-    }
+    if (kept_) keep(plan);
     const Nanos words = p_.clock.now();
     if (words < words_from_) {
       leave_unsaid(plan);
@@ -99,6 +89,21 @@ void MapWatch::planned(const StepPlan& plan) {
   }
   planning_ = p_.clock.now() - begin;
   p_.metrics.seconds_map += to_seconds(planning_);
+}
+
+void MapWatch::keep(const StepPlan& plan) {
+  for (const Rows& rows : plan.rows) {
+    if (rows.kind == RowKind::kRestore) continue;  // they are for later rows of the same sequence
+    planned_.push_back({raw(rows.seq), static_cast<uint8_t>(rows.kind), rows.tokens.size()});
+  }
+  const auto by_id = [](const Planned& a, const Planned& b) { return a.seq < b.seq; };
+  std::stable_sort(planned_.begin(), planned_.end(), by_id);
+  for (const CopyChange& c : plan.copies) {
+    if (c.verb != Verb::kStage) continue;
+    auto it = std::lower_bound(planned_.begin(), planned_.end(), Planned{raw(c.seq)}, by_id);
+    if (it == planned_.end() || it->seq != raw(c.seq)) it = planned_.insert(it, {raw(c.seq)});
+    it->staged.push_back(c);
+  }
 }
 
 uint32_t MapWatch::pause_for_words() const {
@@ -134,13 +139,15 @@ void MapWatch::note(const StepPlan& plan) {
 
 void MapWatch::turn_ended(uint64_t step) {
   const Nanos planning = std::exchange(planning_, 0);
+  // A frame that was wanted only after the turn's plan shows the next turn: what the plan wants was not kept.
+  const bool shows_plan = !std::exchange(plans_, false) || kept_;
   for (Viewer& v : viewers_) {
     if (!v.sink->watched()) {
       if (!v.notes.empty()) v.notes = {};
       v.unsaid = 0;
       continue;
     }
-    if (!v.sink->wants_frame()) continue;
+    if (!shows_plan || !v.sink->wants_frame()) continue;
     const Nanos begin = p_.clock.now();
     try {
       MapFrame frame = take(step);

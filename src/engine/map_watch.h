@@ -56,6 +56,7 @@ class MapWatch {
   };
 
   bool watched() const;
+  void keep(const StepPlan& plan);
   void note(const StepPlan& plan);
   // Counts what a plan has decided as not said.
   void leave_unsaid(const StepPlan& plan);
@@ -72,6 +73,8 @@ class MapWatch {
   std::vector<size_t> places_;  // those that have memory
   std::vector<Viewer> viewers_;
   std::vector<Planned> planned_;  // by id
+  bool plans_ = false;            // this turn has a plan
+  bool kept_ = false;             // and planned_ is of it
   Nanos planning_ = 0;            // what planned() took in this turn
   Nanos words_from_ = 0;          // until then no words are made
 };

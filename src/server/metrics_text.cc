@@ -359,7 +359,8 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.sample("engine_step_seconds_total", m.seconds_execute.load(), ",phase=\"execute\"");
   page.sample("engine_step_seconds_total", m.seconds_publish.load(), ",phase=\"publish\"");
   page.counter("cache_map_seconds_total", m.seconds_map.load(),
-               "Seconds of the engine's thread for frames and words of the cache map, which pages and plan logs show.");
+               "Seconds of the engine's thread for frames and words of the cache map, which pages and plan "
+               "logs show.");
 }
 
 void add_beliefs(Page& page, const EngineMetrics& m) {
