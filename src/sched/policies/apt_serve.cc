@@ -19,6 +19,7 @@
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/hybrid_knapsack.h"
 #include "sched/mechanisms/pending_time.h"
+#include "sched/mechanisms/say_refused.h"
 #include "sched/mechanisms/swap_or_recompute.h"
 #include "sched/policy_settings.h"
 
@@ -358,7 +359,10 @@ class AptServeStep {
     const AdmitOptions into =
         as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
     if (as_x && !has_room_for_x(seq, rows)) return false;
-    if (!builder_.admit(seq, into)) return false;
+    if (!builder_.admit(seq, into)) {
+      if (&seq == &view_.waiting.front()) say_refused(view_, seq, into, builder_);
+      return false;
+    }
     if (builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) == 0) return true;
     if (as_x) count_hidden(seq);
     return true;
@@ -449,8 +453,17 @@ class AptServeStep {
     for (const SeqView* seq : running_) {
       if (!seq->decoding()) order.push_back(seq);
     }
-    return switched + decode_or_preempt(order, builder_, PreemptBy::kRecompute,
-                                        [&](const SeqView& seq) { return decode_one(seq); });
+    const auto rule_for = [&](const SeqView& seq) {
+      return !seq.decoding()     ? Cause::kPromptIsBegun
+             : options_.adaptive ? Cause::kLeastValue
+                                 : Cause::kArrivedLast;
+    };
+    const auto preempt = [&](const SeqView& seq, const SeqView& other) {
+      builder_.because(preempted_for_token(rule_for(seq), seq, other));
+      builder_.preempt_and_drop(seq);
+    };
+    return switched +
+           decode_or_preempt(order, builder_, preempt, [&](const SeqView& seq) { return decode_one(seq); });
   }
 
   // Cells that several hold count for each of them, as they do in what each needs.

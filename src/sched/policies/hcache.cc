@@ -16,6 +16,7 @@
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/restore_split.h"
+#include "sched/mechanisms/say_refused.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
 #include "sched/policy_settings.h"
@@ -76,7 +77,7 @@ class HcacheStep {
     const uint32_t preempted = decode_or_preempt(
         running_, builder_,
         [&](const SeqView& seq, const SeqView& other) {
-          builder_.because({Cause::kNeedsBlock, seq.id, other.id});
+          builder_.because(preempted_for_token(Cause::kArrivedLast, seq, other));
           preempt(seq);
         },
         [&](const SeqView& seq) { return decode(seq); });
@@ -176,7 +177,10 @@ class HcacheStep {
       if (!alone && cells_with_x(seq, rows.x) <= view_.total_cells(Tier::kDevice)) return false;
       rows.x = {};
     }
-    if (!builder_.admit(seq, {spare})) return false;
+    if (!builder_.admit(seq, {spare})) {
+      say_refused(view_, seq, {spare}, builder_);
+      return false;
+    }
     if (builder_.prefill(seq, tokens, rows) == 0 && !rows.x.empty()) builder_.prefill(seq, tokens);
     return true;
   }
