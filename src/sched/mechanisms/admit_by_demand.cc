@@ -5,7 +5,7 @@
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_in_order.h"
 #include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {
@@ -25,7 +25,7 @@ void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBu
     for (const SeqView* seq : admission.order) {
       if (admit_one(view, *seq, admission.total_tokens(*seq), builder)) continue;
       if (seq == admission.order.front()) {
-        say_refused(view, *seq, {.total_tokens = admission.total_tokens(*seq)}, builder);
+        refused(view, *seq, {.total_tokens = admission.total_tokens(*seq)}, builder);
       }
       if (!admission.first_fit) break;
     }

@@ -1,7 +1,7 @@
 #include "sched/mechanisms/admit_prompts.h"
 
 #include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {
@@ -14,10 +14,7 @@ bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBu
   // Beside nothing else even a sequence that needs every block is admitted.
   const uint32_t watermark = builder.running_seqs() == 0 ? 0 : admission_watermark(view);
   const AdmitOptions options{.spare_blocks = watermark + awaited};
-  if (!builder.admit(seq, options)) {
-    say_refused(view, seq, options, builder);
-    return false;
-  }
+  if (!builder.admit(seq, options)) return refused(view, seq, options, builder);
   builder.prefill(seq, tokens);
   return true;
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 
@@ -28,10 +28,7 @@ bool admit_chunk(const View& view, const SeqView& seq, uint32_t threshold, uint3
   if (room == 0) return false;
   // Beside nothing else even a sequence that needs every block is admitted.
   const AdmitOptions options{.spare_blocks = builder.running_seqs() == 0 ? 0 : spare_blocks};
-  if (!builder.admit(seq, options)) {
-    say_refused(view, seq, options, builder);
-    return false;
-  }
+  if (!builder.admit(seq, options)) return refused(view, seq, options, builder);
   builder.prefill(seq, room);
   return true;
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {
@@ -39,7 +39,7 @@ uint32_t swap_in(const View& view, const std::vector<const SeqView*>& waiting, u
     const RowOptions options = rows ? rows(*seq) : RowOptions{};
     const AdmitOptions into{.spare_blocks = builder.running_seqs() == 0 ? 0 : watermark};
     if (!builder.admit(*seq, into)) {
-      say_refused(view, *seq, into, builder);
+      refused(view, *seq, into, builder);
       break;
     }
     ++admitted;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {

@@ -13,7 +13,7 @@
 #include "sched/mechanisms/pending_time.h"
 #include "sched/mechanisms/preemption_order.h"
 #include "sched/mechanisms/prefill_time.h"
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/share_excess.h"
 
 namespace kvasir {
@@ -266,7 +266,7 @@ class CacheOptStep {
       if (builder_.admit(seq, basic)) {
         start(seq, rows);
       } else {
-        say_refused(view_, seq, basic, builder_);
+        refused(view_, seq, basic, builder_);
       }
     } else if (builder_.promise_own(seq, cells) || builder_.available_cells() >= groups_) {
       builder_.decode(seq);
@@ -522,7 +522,8 @@ class CacheOptStep {
       const uint32_t rows = chunk_for(seq, /*urgent=*/true);
       if (rows == 0) return;
       if (!builder_.admit(seq, {.total_tokens = r.demand})) {
-        return say_refused(view_, seq, {.total_tokens = r.demand}, builder_);
+        refused(view_, seq, {.total_tokens = r.demand}, builder_);
+        return;
       }
       start(seq, rows);
     }

@@ -14,7 +14,7 @@
 #include "sched/mechanisms/overlap_search.h"
 #include "sched/mechanisms/partial_history.h"
 #include "sched/mechanisms/prompt_share.h"
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/step_correction.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/swap_or_recompute.h"
@@ -327,7 +327,7 @@ class EllmStep {
       }
       const AdmitOptions into{.spare_blocks = (alone ? 0 : watermark_) + awaited};
       if (!builder_.admit(seq, into)) {
-        say_refused(view_, seq, into, builder_);
+        refused(view_, seq, into, builder_);
         break;
       }
       builder_.prefill(seq, tokens);
@@ -346,7 +346,8 @@ class EllmStep {
       if (!seq.decoding() || !builder_.can_run(seq)) continue;
       while (i < end && !decode_one(seq)) {
         if (builder_.coming_blocks() > awaited) {
-          builder_.because({Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder_.coming_blocks())});
+          builder_.because(
+              {Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder_.coming_blocks())});
           ++awaited;
           break;
         }

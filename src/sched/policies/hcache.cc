@@ -15,8 +15,8 @@
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/hidden_cache.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/restore_split.h"
-#include "sched/mechanisms/say_refused.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
 #include "sched/policy_settings.h"
@@ -177,10 +177,7 @@ class HcacheStep {
       if (!alone && cells_with_x(seq, rows.x) <= view_.total_cells(Tier::kDevice)) return false;
       rows.x = {};
     }
-    if (!builder_.admit(seq, {spare})) {
-      say_refused(view_, seq, {spare}, builder_);
-      return false;
-    }
+    if (!builder_.admit(seq, {spare})) return refused(view_, seq, {spare}, builder_);
     if (builder_.prefill(seq, tokens, rows) == 0 && !rows.x.empty()) builder_.prefill(seq, tokens);
     return true;
   }

@@ -16,8 +16,8 @@
 #include "sched/mechanisms/measured_tpot.h"
 #include "sched/mechanisms/offload_newest.h"
 #include "sched/mechanisms/prefill_time.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/retained_layers.h"
-#include "sched/mechanisms/say_refused.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/policy_settings.h"
 
@@ -203,10 +203,7 @@ class LayerKvStep {
       if (keeps < least_retained_groups(view_.geometry, link, rows, prefill_s, options_.beta)) return false;
       if (keeps < groups_) write.kv = into.kv = spread_evenly(LayerSet::all(groups_), keeps);
     }
-    if (!builder_.admit(seq, into)) {
-      say_refused(view_, seq, into, builder_);
-      return false;
-    }
+    if (!builder_.admit(seq, into)) return refused(view_, seq, into, builder_);
     if (builder_.prefill(seq, chunk, write) == 0) return false;
     spare_cells_ -= full * keeps + groups_;
     away_cells_ += full * (groups_ - keeps);

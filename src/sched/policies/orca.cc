@@ -3,7 +3,7 @@
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/decode_in_order.h"
 #include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/say_refused.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
@@ -24,7 +24,7 @@ class OrcaPolicy final : public BatchPolicy {
       AdmitOptions whole;
       whole.total_tokens = seq.max_total_tokens;
       if (!builder.admit(seq, whole)) {
-        say_refused(view, seq, whole, builder);
+        refused(view, seq, whole, builder);
         break;
       }
       if (builder.prefill(seq, seq.known_tokens) == 0) break;

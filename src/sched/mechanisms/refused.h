@@ -10,7 +10,7 @@ namespace kvasir {
 uint32_t blocks_missing(const View& view, const SeqView& seq, uint32_t tokens);
 
 // Gives the reason why builder.admit(seq, options) was refused: no more may run, or there are too few blocks.
-// None where it waits for something else, as for a transfer of its own.
-void say_refused(const View& view, const SeqView& seq, const AdmitOptions& options, PlanBuilder& builder);
+// None where it waits for something else, as for a transfer of its own. Returns false, as admit() did.
+bool refused(const View& view, const SeqView& seq, const AdmitOptions& options, PlanBuilder& builder);
 
 }  // namespace kvasir
