@@ -354,8 +354,13 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   for (const char* never : {"<script", "http://", "https://", "url(", "nan", "inf,"}) {
     EXPECT_THAT(page, Not(HasSubstr(never)));
   }
-  size_t charts = 0;
-  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++charts;
+  const auto count = [&](const std::string& part) {
+    size_t n = 0;
+    for (size_t at = page.find(part); at != std::string::npos; at = page.find(part, at + 1)) ++n;
+    return n;
+  };
+  const size_t charts = count("<svg class=\"wide\"");
+  EXPECT_EQ(count("<svg class=\"phone\""), charts);
   EXPECT_EQ(charts, 7u + 2 * 6u);  // over the rate, preemptions among them; and three distributions and three
                                    // timelines for each rate
   EXPECT_EQ(report_charts({*a, b}).size(), charts);
