@@ -1,6 +1,7 @@
 #include "apps/view.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -36,14 +37,36 @@ Status check_record(const MapRecord& record) {
                record.path);
 }
 
-// Whether a program took the link.
-bool open_link(const std::string& url) {
+// Starts the program that opens links, which gets the signals that are blocked here. 0: there is none.
+pid_t start_opener(const std::string& url) {
   std::string program = "xdg-open", argument = url;
   char* const argv[] = {program.data(), argument.data(), nullptr};
+  posix_spawnattr_t attributes;
+  if (::posix_spawnattr_init(&attributes) != 0) return 0;
+  sigset_t none;
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
-  if (::posix_spawnp(&child, program.c_str(), nullptr, nullptr, argv, environ) != 0) return false;
-  int status = 0;
-  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const int failed = ::posix_spawnp(&child, program.c_str(), nullptr, &attributes, argv, environ);
+  ::posix_spawnattr_destroy(&attributes);
+  return failed == 0 ? child : 0;
+}
+
+void warn_of_opener() {
+  log_warning("--open: there is no program here that opens links; open the URL above");
+}
+
+// Until a signal comes. The opener may stay as long as the browser does.
+void wait_for_signal(Signals& signals, pid_t opener) {
+  constexpr Nanos kLook = kNanosPerSecond / 10;
+  while (opener > 0 && !signals.wait_for(kLook)) {
+    int status = 0;
+    if (::waitpid(opener, &status, WNOHANG) == 0) continue;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) warn_of_opener();
+    opener = 0;
+  }
+  signals.wait_for(std::nullopt);
 }
 
 Status view(const ViewOptions& options) {
@@ -62,9 +85,9 @@ Status view(const ViewOptions& options) {
   const std::string url = server->url() + "/cache";
   fmt::print("{}\n", url);
   std::fflush(stdout);
-  if (options.open && !open_link(url))
-    log_warning("--open: there is no program here that opens links; open the URL above");
-  signals.wait_for(std::nullopt);
+  const pid_t opener = options.open ? start_opener(url) : 0;
+  if (options.open && opener == 0) warn_of_opener();
+  wait_for_signal(signals, opener);
   server->stop(0);
   return {};
 }

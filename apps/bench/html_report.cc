@@ -241,11 +241,11 @@ Chart over_rate(const std::vector<ReportSeries>& series, const std::set<double>&
   return chart;
 }
 
-using NamedCharts = std::vector<std::pair<std::string, std::string>>;  // a name, and an <svg> element
+using NamedCharts = std::vector<std::pair<std::string, DrawnChart>>;
 
 template <typename AnyChart>
 void add_chart(const AnyChart& chart, const std::string& where, NamedCharts& out) {
-  out.emplace_back(file_name_of(where + chart.title), svg_chart(chart));
+  out.emplace_back(file_name_of(where + chart.title), drawn(chart));
 }
 
 NamedCharts rate_charts(const std::vector<ReportSeries>& series, const std::set<double>& rates) {
@@ -372,15 +372,15 @@ bool has_rate_charts(const std::set<double>& rates) {
   return std::count_if(rates.begin(), rates.end(), [](double r) { return std::isfinite(r); }) > 1;
 }
 
-std::vector<std::string> svgs_of(NamedCharts charts) {
-  std::vector<std::string> out;
-  for (auto& [name, svg] : charts) out.push_back(std::move(svg));
+std::vector<DrawnChart> without_names(NamedCharts charts) {
+  std::vector<DrawnChart> out;
+  for (auto& [name, chart] : charts) out.push_back(std::move(chart));
   return out;
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> report_charts(const std::vector<ReportSeries>& series) {
+std::vector<std::pair<std::string, DrawnChart>> report_charts(const std::vector<ReportSeries>& series) {
   const std::set<double> rates = rates_of(series);
   NamedCharts out;
   if (has_rate_charts(rates)) out = rate_charts(series, rates);
@@ -396,7 +396,7 @@ std::string html_report(const std::vector<ReportSeries>& series, const std::stri
   add_tables(series, rates, page);
   if (has_rate_charts(rates)) {
     page.heading("Over the rate");
-    page.charts(svgs_of(rate_charts(series, rates)));
+    page.charts(without_names(rate_charts(series, rates)));
   }
   page.heading("Distributions and the course of time");
   page.paragraph(
@@ -405,7 +405,7 @@ std::string html_report(const std::vector<ReportSeries>& series, const std::stri
       /*dim=*/true);
   for (double rate : rates) {
     page.fold("Rate " + rate_name(rate), rates.size() == 1 || rate == *rates.rbegin());
-    page.charts(svgs_of(charts_at(series, rate)));
+    page.charts(without_names(charts_at(series, rate)));
     page.fold_end();
   }
   add_settings(series, page);

@@ -8,12 +8,13 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/result_reader.h"
+#include "apps/report/chart.h"
 #include "base/status.h"
 
 namespace kvasir {
 
-// Each chart of the report: a name of a file, and an <svg> element.
-std::vector<std::pair<std::string, std::string>> report_charts(const std::vector<ReportSeries>& series);
+// Each chart of the report, with the name of its file.
+std::vector<std::pair<std::string, DrawnChart>> report_charts(const std::vector<ReportSeries>& series);
 
 // Settings, a table, curves over the rate where there are several, and for each rate the distributions of
 // latencies and the course of time. Several systems are drawn in the same pictures. Every text is escaped.

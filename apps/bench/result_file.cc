@@ -257,9 +257,9 @@ Status write_text(const std::string& path, const std::string& text, const char* 
 }
 
 Status write_charts(const std::string& folder,
-                    const std::vector<std::pair<std::string, std::string>>& charts) {
-  for (const auto& [name, svg] : charts) {
-    KV_RETURN_IF_ERROR(write_text(fmt::format("{}/{}.svg", folder, name), svg_file(svg), "--svg"));
+                    const std::vector<std::pair<std::string, DrawnChart>>& charts) {
+  for (const auto& [name, chart] : charts) {
+    KV_RETURN_IF_ERROR(write_text(fmt::format("{}/{}.svg", folder, name), svg_file(chart.wide), "--svg"));
   }
   return Status();
 }

@@ -10,6 +10,7 @@
 #include "apps/bench/curves.h"
 #include "apps/bench/dataset.h"
 #include "apps/bench/report.h"
+#include "apps/report/chart.h"
 #include "base/status.h"
 
 namespace kvasir {
@@ -42,7 +43,6 @@ std::string result_path(const BenchConfig& config, const std::string& model, std
 Status write_text(const std::string& path, const std::string& text, const char* flag);
 
 // What --svg asks for: NAME.svg in `folder` for each chart, a name and an <svg> element.
-Status write_charts(const std::string& folder,
-                    const std::vector<std::pair<std::string, std::string>>& charts);
+Status write_charts(const std::string& folder, const std::vector<std::pair<std::string, DrawnChart>>& charts);
 
 }  // namespace kvasir

@@ -89,7 +89,8 @@ PageTable device_table(const PlanAnswer& a) {
       row.resize(out.heads.size());
     } else {
       row.insert(row.end(), {rate_text(d.rate, d.half_width), d.policy, fmt::format("{}", d.cards)});
-      if (a.load > 0) row.push_back(fmt::format("{}", d.cards_for(a.load)));
+      const bool counted = a.load <= 0 || d.systems(a.load) > 0;
+      if (a.load > 0) row.push_back(counted ? fmt::format("{}", d.cards_for(a.load)) : "?");
       const double count = static_cast<double>(a.load > 0 ? d.cards_for(a.load) : d.cards);
       row.push_back(d.price ? fmt::format("{:.2f}", *d.price * count) : "");
     }
@@ -100,10 +101,10 @@ PageTable device_table(const PlanAnswer& a) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> plan_charts(const PlanAnswer& a) {
-  std::vector<std::pair<std::string, std::string>> out;
+std::vector<std::pair<std::string, DrawnChart>> plan_charts(const PlanAnswer& a) {
+  std::vector<std::pair<std::string, DrawnChart>> out;
   for (const BarChart& chart : {policies_chart(a), changes_chart(a), devices_chart(a)}) {
-    if (!chart.bars.empty()) out.emplace_back(file_name_of(chart.title), svg_chart(chart));
+    if (!chart.bars.empty()) out.emplace_back(file_name_of(chart.title), drawn(chart));
   }
   return out;
 }
@@ -114,9 +115,9 @@ std::string plan_page(const PlanAnswer& a) {
   for (size_t i = 0; i < a.bounds.size(); ++i) asked += (i > 0 ? "; " : "") + a.bounds[i];
   page.paragraph(asked + ".", /*dim=*/true);
   for (const std::string& paragraph : answer_paragraphs(a)) page.paragraph(paragraph);
-  std::vector<std::string> svgs;
-  for (auto& [name, svg] : plan_charts(a)) svgs.push_back(std::move(svg));
-  page.charts(svgs);
+  std::vector<DrawnChart> charts;
+  for (auto& [name, chart] : plan_charts(a)) charts.push_back(std::move(chart));
+  page.charts(charts);
   page.heading("Policies");
   page.table(policy_table(a));
   page.paragraph(

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "apps/plan/plan.h"
+#include "apps/report/chart.h"
 
 namespace kvasir {
 
 std::string plan_page(const PlanAnswer& answer);
 
-// Its charts: a file's name, and an <svg> element.
-std::vector<std::pair<std::string, std::string>> plan_charts(const PlanAnswer& answer);
+// Its charts, with the names of their files.
+std::vector<std::pair<std::string, DrawnChart>> plan_charts(const PlanAnswer& answer);
 
 }  // namespace kvasir

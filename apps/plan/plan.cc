@@ -242,7 +242,8 @@ Result<PlanAnswer> plan_elsewhere(const PlanOptions& options, const Prices& pric
 }  // namespace
 
 int64_t PlannedDevice::systems(double load) const {
-  return rate > 0 && load > 0 ? static_cast<int64_t>(std::ceil(load / rate - 1e-9)) : 0;
+  const double each = sure_rate();
+  return each > 0 && load > 0 ? static_cast<int64_t>(std::ceil(load / each - 1e-9)) : 0;
 }
 
 const PlannedPolicy* PlanAnswer::best() const {

@@ -74,7 +74,9 @@ struct PlannedDevice {
   std::optional<double> price;  // an hour of one card
   std::string failed;           // why it cannot: then no more is known
 
-  // For this load: systems, each of which takes `rate`.
+  // The rate that it takes by the lower end of the interval; 0 or less: the interval says nothing.
+  double sure_rate() const { return rate - half_width; }
+  // For this load: systems, each of which takes sure_rate(). 0: that is not known.
   int64_t systems(double load) const;
   int64_t cards_for(double load) const { return systems(load) * cards; }
 };

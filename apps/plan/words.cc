@@ -164,7 +164,7 @@ std::string help_sentence(const PlanAnswer& a) {
 const PlannedDevice* cheapest_for_load(const PlanAnswer& a) {
   const PlannedDevice* cheapest = nullptr;
   for (const PlannedDevice& d : a.devices) {
-    if (!d.failed.empty() || !d.price) continue;
+    if (!d.failed.empty() || !d.price || d.systems(a.load) == 0) continue;
     const auto cost = [&](const PlannedDevice& x) {
       return *x.price * static_cast<double>(x.cards_for(a.load));
     };
@@ -173,12 +173,21 @@ const PlannedDevice* cheapest_for_load(const PlanAnswer& a) {
   return cheapest;
 }
 
+// By which rate the number of devices is counted.
+std::string counted_by(const PlannedDevice& d, size_t seeds) {
+  const std::string takes =
+      fmt::format(" {} is counted with {} requests/s, ", d.cards > 1 ? "Each system" : "Each device",
+                  rate_text(d.sure_rate()));
+  if (seeds < 2) return takes + "the rate of one seed: others may meet less.";
+  return takes + (d.half_width > 0 ? "the lower end of the interval." : "the rate of every seed.");
+}
+
 // Which other device does where the one that was asked for does not.
 std::string elsewhere_sentence(const PlanAnswer& a) {
   if (a.load > 0) {
     const PlannedDevice* cheapest = cheapest_for_load(a);
     for (const PlannedDevice& d : a.devices) {
-      if (d.failed.empty() &&
+      if (d.failed.empty() && d.systems(a.load) > 0 &&
           (!cheapest || (!cheapest->price && d.cards_for(a.load) < cheapest->cards_for(a.load)))) {
         cheapest = &d;
       }
@@ -191,7 +200,7 @@ std::string elsewhere_sentence(const PlanAnswer& a) {
       out += fmt::format(", {:.2f} an hour, the cheapest in the table",
                          *cheapest->price * static_cast<double>(cheapest->cards_for(a.load)));
     }
-    return out + ".";
+    return out + "." + counted_by(*cheapest, a.seeds);
   }
   const PlannedDevice* fastest = nullptr;
   for (const PlannedDevice& d : a.devices) {
@@ -207,6 +216,13 @@ std::string load_sentence(const PlanAnswer& a) {
   const PlannedDevice* cheapest = cheapest_for_load(a);
   for (const PlannedDevice& d : a.devices) {
     if (&d != &a.devices.front() || !d.failed.empty()) continue;
+    if (d.systems(a.load) == 0) {
+      return fmt::format(
+          "How many devices {} requests/s take cannot be said: the interval of the rate reaches zero. Give "
+          "more "
+          "--seeds or --effort.",
+          rate_text(a.load));
+    }
     std::string out = fmt::format("For {} requests/s: {} of {}", rate_text(a.load),
                                   count_of(static_cast<uint64_t>(d.cards_for(a.load)), "device"), d.name);
     if (d.cards > 1)
@@ -222,7 +238,7 @@ std::string load_sentence(const PlanAnswer& a) {
     } else if (cheapest && a.devices.size() > 1) {
       out += ", the cheapest in the table";
     }
-    return out + ". Each system serves by itself, so the load must be spread evenly.";
+    return out + "." + counted_by(d, a.seeds) + " It serves by itself, so the load must be spread evenly.";
   }
   return "";
 }
@@ -244,8 +260,9 @@ std::string device_table(const PlanAnswer& a) {
       continue;
     }
     out += fmt::format("{:<{}}  {:>16}  {:<12}", d.name, width, rate_text(d.rate, d.half_width), d.policy);
-    if (a.load > 0) out += fmt::format("  {:>8}", d.cards_for(a.load));
-    if (d.price) {
+    const bool counted = a.load <= 0 || d.systems(a.load) > 0;
+    if (a.load > 0) out += fmt::format("  {:>8}", counted ? fmt::format("{}", d.cards_for(a.load)) : "?");
+    if (d.price && counted) {
       const double an_hour = *d.price * static_cast<double>(a.load > 0 ? d.cards_for(a.load) : d.cards);
       const double served = 3.6 * (a.load > 0 ? a.load : d.rate);  // thousands an hour
       out += fmt::format("  {:>10.2f}{}  {:>20.3f}", an_hour, a.load > 0 ? "" : "     ", an_hour / served);

@@ -12,25 +12,36 @@
 namespace kvasir {
 namespace {
 
-constexpr double kWidth = 560, kHeight = 320, kLeft = 62, kRight = 14, kTop = 30, kBottom = 46;
-constexpr double kLegendRow = 18, kCharWidth = 6.2;
-constexpr size_t kColours = 7, kDashes = 3, kMarks = 6;
+constexpr double kWidth = 560, kPhoneWidth = 312, kHeight = 320, kLeft = 62, kRight = 14, kTop = 30,
+                 kBottom = 46;
+constexpr double kLegendRow = 18, kCharWidth = 6.2, kTitleRow = 17, kTitleChar = 7.4;
+constexpr size_t kColours = kChartColours, kDashes = 3, kMarks = 6;
 // Points of a line without marks that show their value.
 constexpr size_t kMostHovered = 24;
 constexpr double kBarRow = 24;
-constexpr double kLane = 12;        // of a row
-constexpr size_t kMostBeside = 34;  // letters of a row's name
+constexpr double kLane = 12;          // of a row
+constexpr double kMostBeside = 0.42;  // of the width, for the names of rows and bars
 
-// Okabe and Ito's colours, without the yellow; and lighter ones for a dark ground.
-constexpr std::array<const char*, kColours> kLight = {"#0072b2", "#d55e00", "#009e73", "#b5528b",
-                                                      "#c98700", "#3f9fd8", "#333333"};
-constexpr std::array<const char*, kColours> kDark = {"#4a9fe0", "#ff8a3d", "#2fc79a", "#e39ac4",
-                                                     "#f0b63a", "#9bdcff", "#c8c8c8"};
 constexpr std::array<const char*, kDashes> kDash = {"", " stroke-dasharray=\"7 3\"",
                                                     " stroke-dasharray=\"2 3\""};
 
 const char* dash_of(size_t system) {
   return kDash[system / kColours % kDashes];
+}
+
+// In as many lines as the width asks for.
+std::vector<std::string> wrapped(const std::string& text, double width, double letter) {
+  const auto most = static_cast<size_t>(std::max(1.0, width / letter));
+  std::vector<std::string> lines;
+  std::string rest = text;
+  while (rest.size() > most) {
+    const size_t space = rest.rfind(' ', most);
+    if (space == std::string::npos || space == 0) break;
+    lines.push_back(rest.substr(0, space));
+    rest.erase(0, space + 1);
+  }
+  lines.push_back(rest);
+  return lines;
 }
 
 // What an axis spans, and where values fall on it.
@@ -160,44 +171,81 @@ std::string label_with(const std::string& label, const Scale& scale) {
   return label.empty() ? scale.unit : label + ", " + scale.unit;
 }
 
+// The title, in lines, from x on. Returns how much higher than usual it is.
+double add_title(const std::string& title, double x, double width, std::string* out) {
+  double y = 18;
+  for (const std::string& line : wrapped(title, width - x - 4, kTitleChar)) {
+    fmt::format_to(std::back_inserter(*out), "<text class=\"h\" x=\"{}\" y=\"{}\">{}</text>", x, y,
+                   escape_html(line));
+    y += kTitleRow;
+  }
+  return y - kTitleRow - 18;
+}
+
+// Vertical lines at the ticks, and below them the numbers for which there is room: where it is too little for
+// those of a logarithmic axis, powers of ten alone.
+void add_x_ticks(const Axis& x, double top, double bottom, double below, AxisUnit unit, const Scale& scale,
+                 std::string* out) {
+  const auto to = std::back_inserter(*out);
+  // Over several powers of ten each tick has the unit that suits it.
+  const auto text_of = [&](double t) { return x.log ? readable(t, unit) : number(t / scale.divisor); };
+  const auto half_of_text = [&](double t) { return kCharWidth * static_cast<double>(text_of(t).size()) / 2; };
+  const std::vector<double> ticks = ticks_of(x);
+  bool crowded = false;
+  for (size_t i = 1; i < ticks.size(); ++i) {
+    crowded |= x.at(ticks[i - 1]) + half_of_text(ticks[i - 1]) > x.at(ticks[i]) - half_of_text(ticks[i]);
+  }
+  double free = -kWidth;
+  for (double t : ticks) {
+    fmt::format_to(to, "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>", x.at(t),
+                   x.at(t), top, bottom);
+    const double power = std::log10(t);
+    if (x.log && crowded && std::abs(power - std::round(power)) > 1e-6) continue;
+    const std::string text = text_of(t);
+    const double half = half_of_text(t);
+    if (x.at(t) - half < free) continue;
+    free = x.at(t) + half;
+    fmt::format_to(to, "<text class=\"t\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", x.at(t),
+                   below, text);
+  }
+}
+
 void add_axes(const Chart& chart, const Axis& x, const Axis& y, std::string* out) {
   auto to = std::back_inserter(*out);
   const Scale of_y = scale_of(chart.y_unit, y.high), of_x = scale_of(chart.x_unit, x.high);
   for (double t : ticks_of(y)) {
-    fmt::format_to(to, "<line class=\"g\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
-                   kWidth - kRight, y.at(t), y.at(t));
+    fmt::format_to(to, "<line class=\"g\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft, x.to,
+                   y.at(t), y.at(t));
     fmt::format_to(to, "<text class=\"t\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 6,
                    y.at(t) + 4, y.log ? readable(t, chart.y_unit) : number(t / of_y.divisor));
   }
-  for (double t : ticks_of(x)) {
-    fmt::format_to(to, "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>", x.at(t),
-                   x.at(t), y.to, y.from);
-    // Over several powers of ten each tick has the unit that suits it.
-    const std::string text = x.log ? readable(t, chart.x_unit) : number(t / of_x.divisor);
-    fmt::format_to(to, "<text class=\"t\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", x.at(t),
-                   y.from + 16, text);
-  }
-  fmt::format_to(to, "<text class=\"h\" x=\"{}\" y=\"18\">{}</text>", kLeft, escape_html(chart.title));
+  add_x_ticks(x, y.to, y.from, y.from + 16, chart.x_unit, of_x, out);
   fmt::format_to(to, "<text class=\"t\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                 (kLeft + kWidth - kRight) / 2, y.from + 34,
+                 (x.from + x.to) / 2, y.from + 34,
                  escape_html(x.log ? chart.x_label : label_with(chart.x_label, of_x)));
   fmt::format_to(
       to, "<text class=\"t\" text-anchor=\"middle\" transform=\"translate(13 {:.0f}) rotate(-90)\">{}</text>",
       (y.from + y.to) / 2, escape_html(y.log ? chart.y_label : label_with(chart.y_label, of_y)));
 }
 
-// Those that lie on the chart.
+// Of those that lie beyond the chart the names, with arrows.
 void add_bounds(const Chart& chart, const Axis& x, const Axis& y, std::string* out) {
   auto to = std::back_inserter(*out);
+  int outside = 0;
   for (const ChartBound& bound : chart.bounds) {
     const Axis& axis = bound.of_x ? x : y;
     const std::string name =
         fmt::format("{} {}", bound.name, readable(bound.value, bound.of_x ? chart.x_unit : chart.y_unit));
-    if (!bound.of_x && bound.value > axis.high) {
-      fmt::format_to(to, "<text class=\"t\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{} ↑</text>",
-                     kWidth - kRight - 4, y.to + 12, escape_html(name));
+    if (bound.value > axis.high || bound.value < axis.low) {
+      const bool above = bound.value > axis.high;
+      const double row = 12 + 13 * outside++;
+      const bool at_end = !bound.of_x || above;
+      fmt::format_to(to, "<text class=\"t\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{} {}</text>",
+                     at_end ? x.to - 4 : x.from + 4, !bound.of_x && !above ? y.from - row + 6 : y.to + row,
+                     at_end ? "end" : "start", escape_html(name),
+                     bound.of_x ? (above ? "→" : "←") : (above ? "↑" : "↓"));
+      continue;
     }
-    if (!(bound.value >= axis.low && bound.value <= axis.high)) continue;
     const double at = axis.at(bound.value);
     if (bound.of_x) {
       const bool left = at > (x.from + x.to) / 2;
@@ -289,15 +337,15 @@ void add_line(const Chart& chart, const ChartLine& line, const Axis& x, const Ax
 }
 
 // In as many columns as the names leave room for. Returns the height that it takes.
-double add_legend(const std::vector<ChartLine>& lines, double top, std::string* out) {
+double add_legend(const std::vector<ChartLine>& lines, double top, double width_of_all, std::string* out) {
   size_t longest = 0, named = 0;
   for (const ChartLine& line : lines) {
     longest = std::max(longest, line.name.size());
     if (!line.name.empty()) ++named;
   }
   const double wanted = 48 + kCharWidth * static_cast<double>(longest);
-  const auto columns = static_cast<size_t>(std::clamp((kWidth - 20) / wanted, 1.0, 4.0));
-  const double width = (kWidth - 20) / static_cast<double>(columns);
+  const auto columns = static_cast<size_t>(std::clamp((width_of_all - 20) / wanted, 1.0, 4.0));
+  const double width = (width_of_all - 20) / static_cast<double>(columns);
   size_t i = 0;
   for (const ChartLine& line : lines) {
     if (line.name.empty()) continue;
@@ -352,87 +400,62 @@ void add_row_point(const RowChart& chart, const ChartRow& row, const RowPoint& p
 }
 
 std::string svg_element(double width, double height, const std::string& title, const std::string& body) {
-  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg>\n", width, height,
-                     escape_html(title), body);
+  return fmt::format("<svg class=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
+                     width < kWidth ? "phone" : "wide", width, height, escape_html(title), body);
 }
 
-}  // namespace
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-std::string svg_chart(const Chart& chart) {
-  Axis x{.from = kLeft, .to = kWidth - kRight};
-  Axis y{.from = kHeight - kBottom, .to = kTop};
+std::string draw(const Chart& chart, double width) {
+  std::string title;
+  const double from = width < kWidth ? 8 : kLeft, more = add_title(chart.title, from, width, &title);
+  const double height = kHeight + more;
+  Axis x{.from = kLeft, .to = width - kRight};
+  Axis y{.from = height - kBottom, .to = kTop + more};
   std::string body;
   double legend = 0;
   if (fit(chart, &x, &y)) {
     add_axes(chart, x, y, &body);
+    body += title;
     add_bands(chart, x, y, &body);
     add_bounds(chart, x, y, &body);
     for (const ChartLine& line : chart.lines) add_line(chart, line, x, y, &body);
-    legend = add_legend(chart.lines, kHeight + 8, &body);
+    legend = add_legend(chart.lines, height + 8, width, &body);
   } else {
-    body = fmt::format(
-        "<text class=\"h\" x=\"{}\" y=\"18\">{}</text><text class=\"t\" x=\"{}\" y=\"60\">nothing to "
-        "draw</text>",
-        kLeft, escape_html(chart.title), kLeft);
+    body = title + fmt::format("<text class=\"t\" x=\"{}\" y=\"{}\">nothing to draw</text>", from, 60 + more);
   }
-  return svg_element(kWidth, kHeight + legend, chart.title, body);
+  return svg_element(width, height + legend, chart.title, body);
 }
 
-std::string svg_chart(const BarChart& chart) {
+std::string draw(const BarChart& chart, double width) {
   size_t longest = 0;
   double most = 0;
   for (const Bar& bar : chart.bars) {
     longest = std::max(longest, bar.name.size());
     most = std::max({most, bar.value, bar.high});
   }
-  const double left = std::min(330.0, 16 + kCharWidth * static_cast<double>(longest));
-  Axis x{.low = 0, .high = most > 0 ? most : 1, .from = left, .to = kWidth - 90};
-  const double bottom = kTop + 6 + kBarRow * static_cast<double>(chart.bars.size());
-  std::string body = fmt::format("<text class=\"h\" x=\"8\" y=\"18\">{}</text>", escape_html(chart.title));
+  const double names = 16 + kCharWidth * static_cast<double>(longest);
+  // Long names lie above their bars.
+  const bool above = width < kWidth && names > kMostBeside * width;
+  const double left = above ? 8 : std::min(330.0, names);
+  const double row_height = kBarRow + (above ? kLegendRow - 3 : 0);
+  std::string body;
+  const double top = kTop + add_title(chart.title, 8, width, &body);
+  Axis x{.low = 0, .high = most > 0 ? most : 1, .from = left, .to = width - 90};
+  const double bottom = top + 6 + row_height * static_cast<double>(chart.bars.size());
   auto to = std::back_inserter(body);
   const Scale scale = scale_of(chart.unit, x.high);
-  for (double t : ticks_of(x)) {
-    fmt::format_to(to,
-                   "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/><text class=\"t\" "
-                   "x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                   x.at(t), x.at(t), kTop, bottom, x.at(t), bottom + 14, number(t / scale.divisor));
-  }
-  double y = kTop + 4;
+  add_x_ticks(x, top, bottom, bottom + 14, AxisUnit::kPlain, scale, &body);
+  double y = top + 4;
   for (const Bar& bar : chart.bars) {
     const std::string value = bar.note.empty() ? readable(bar.value, chart.unit) : bar.note;
     fmt::format_to(to,
-                   "<text class=\"t n\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text><rect "
+                   "<text class=\"t n\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text><rect "
                    "class=\"{}\" x=\"{:.1f}\" "
                    "y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}: {}</title></rect>",
-                   left - 6, y + 13, escape_html(bar.name), bar.strong ? "r s" : "r", left, y,
+                   above ? left : left - 6, above ? y + 10 : y + 13, above ? "start" : "end",
+                   escape_html(bar.name), bar.strong ? "r s" : "r", left, above ? y + kLegendRow - 3 : y,
                    std::max(0.0, x.at(bar.value) - left), kBarRow - 7, escape_html(bar.name),
                    escape_html(value));
+    if (above) y += kLegendRow - 3;
     double end = x.at(bar.value);
     if (bar.high > bar.low) {
       fmt::format_to(to, "<path class=\"e\" d=\"M{:.1f} {:.1f}H{:.1f}M{:.1f} {:.1f}v8M{:.1f} {:.1f}v8\"/>",
@@ -445,10 +468,10 @@ std::string svg_chart(const BarChart& chart) {
   }
   fmt::format_to(to, "<text class=\"t\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                  (x.from + x.to) / 2, bottom + 32, escape_html(label_with(chart.x_label, scale)));
-  return svg_element(kWidth, bottom + 42, chart.title, body);
+  return svg_element(width, bottom + 42, chart.title, body);
 }
 
-std::string svg_chart(const RowChart& chart) {
+std::string draw(const RowChart& chart, double width) {
   size_t longest = 0, points = 0;
   double high = 0, low = 0, least = std::numeric_limits<double>::infinity();
   for (const ChartRow& row : chart.rows) {
@@ -461,12 +484,15 @@ std::string svg_chart(const RowChart& chart) {
     }
   }
   // Long names lie above their rows.
-  const bool above = longest > kMostBeside;
-  const double left = above ? 16 : 20 + kCharWidth * static_cast<double>(longest);
-  Axis x{.low = low * 1.05, .high = high > low ? high * 1.05 : 1, .from = left, .to = kWidth - 20};
+  const double names = 20 + kCharWidth * static_cast<double>(longest);
+  const bool above = names > kMostBeside * width;
+  const double left = above ? 16 : names;
+  Axis x{.low = low * 1.05, .high = high > low ? high * 1.05 : 1, .from = left, .to = width - 20};
   x.log = chart.log_x && points > 0 && least > 0;
   if (x.log) x.low = least / 1.3;
-  double bottom = kTop + 6;
+  std::string body;
+  const double top = kTop + add_title(chart.title, 8, width, &body);
+  double bottom = top + 6;
   std::vector<double> tops;
   for (const ChartRow& row : chart.rows) {
     size_t lanes = 1;
@@ -474,17 +500,10 @@ std::string svg_chart(const RowChart& chart) {
     tops.push_back(bottom);
     bottom += 8 + kLane * static_cast<double>(lanes) + (above ? kLegendRow - 4 : 0);
   }
-  Axis y{.from = bottom, .to = kTop};
-  std::string body = fmt::format("<text class=\"h\" x=\"8\" y=\"18\">{}</text>", escape_html(chart.title));
+  Axis y{.from = bottom, .to = top};
   const auto to = std::back_inserter(body);
   const Scale scale = scale_of(chart.unit, x.high);
-  for (double t : ticks_of(x)) {
-    fmt::format_to(to,
-                   "<line class=\"g\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/><text class=\"t\" "
-                   "x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                   x.at(t), x.at(t), kTop, bottom, x.at(t), bottom + 14,
-                   x.log ? readable(t, chart.unit) : number(t / scale.divisor));
-  }
+  add_x_ticks(x, top, bottom, bottom + 14, chart.unit, scale, &body);
   Chart bounds{"", "", "", false, 0, {}};
   bounds.x_unit = chart.unit;
   bounds.bounds = chart.bounds;
@@ -514,47 +533,34 @@ std::string svg_chart(const RowChart& chart) {
     }
     if (used) legend.push_back({chart.systems[i], i, false, true, {}, {}, {}, hollow});
   }
-  const double below = add_legend(legend, bottom + 52, &body);
-  return svg_element(kWidth, bottom + 44 + below, chart.title, body);
+  const double below = add_legend(legend, bottom + 52, width, &body);
+  return svg_element(width, bottom + 44 + below, chart.title, body);
 }
 
-std::string svg_file(const std::string& svg) {
-  const std::string tag = "<svg ";
-  const size_t open = svg.find('>');
-  std::string out =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
-      "font-family=\"Helvetica,Arial,sans-serif\" ";
-  out += svg.substr(tag.size(), open + 1 - tag.size());
-  out += "<style>" + chart_style() + "</style>" + svg.substr(open + 1);
-  // Programs that make PDF of it know no variables.
-  std::vector<std::pair<std::string, std::string>> colours = {{"var(--fg)", "#000000"},
-                                                              {"var(--dim)", "#333333"},
-                                                              {"var(--grid)", "#dddddd"},
-                                                              {"var(--bg)", "#ffffff"}};
-  for (size_t i = 0; i < kColours; ++i) colours.emplace_back(fmt::format("var(--c{})", i), kLight[i]);
-  for (const auto& [name, value] : colours) {
-    for (size_t at = out.find(name); at != std::string::npos; at = out.find(name, at + value.size())) {
-      out.replace(at, name.size(), value);
-    }
-  }
-  return out;
+}  // namespace
+
+DrawnChart drawn(const Chart& chart) {
+  return {draw(chart, kWidth), draw(chart, kPhoneWidth)};
 }
 
-std::string chart_colours(bool dark) {
-  std::string out;
-  for (size_t i = 0; i < kColours; ++i) out += fmt::format("--c{}:{};", i, dark ? kDark[i] : kLight[i]);
-  return out;
+DrawnChart drawn(const BarChart& chart) {
+  return {draw(chart, kWidth), draw(chart, kPhoneWidth)};
 }
 
-std::string chart_style() {
-  return "svg "
-         "text{fill:var(--fg)}.t{font-size:11px;fill:var(--dim)!important}.h{font-size:13px;font-weight:600}"
-         ".n{fill:var(--fg)!important}.g{stroke:var(--grid);stroke-width:1}.l{fill:none;stroke-width:1.8}"
-         ".f{stroke-width:1.2;opacity:.55}.b{fill:none;stroke:var(--fg);stroke-width:1.2;stroke-dasharray:3 "
-         "3}"
-         ".p circle{fill:transparent}.p:hover circle{fill:var(--fg);opacity:.3}.r{fill:var(--c5);opacity:.55}"
-         ".o{fill:var(--bg);stroke-width:1.8}.a{fill-opacity:.18;stroke-opacity:.6;stroke-width:1}"
-         ".r.s{fill:var(--c0);opacity:1}.e{fill:none;stroke:var(--fg);stroke-width:1.2}";
+DrawnChart drawn(const RowChart& chart) {
+  return {draw(chart, kWidth), draw(chart, kPhoneWidth)};
+}
+
+std::string svg_chart(const Chart& chart) {
+  return draw(chart, kWidth);
+}
+
+std::string svg_chart(const BarChart& chart) {
+  return draw(chart, kWidth);
+}
+
+std::string svg_chart(const RowChart& chart) {
+  return draw(chart, kWidth);
 }
 
 std::string readable(double value, AxisUnit unit) {

@@ -10,6 +10,8 @@
 
 namespace kvasir {
 
+constexpr size_t kChartColours = 7;
+
 // What the numbers of an axis are, and so how people write them.
 enum class AxisUnit {
   kPlain,    // 12,000 or 2.5 M
@@ -89,7 +91,16 @@ struct RowChart {
   std::vector<ChartBound> bounds = {};
 };
 
-// An <svg> element, for a page. A chart without points says so. Values that are not finite are left out.
+// The same chart as an <svg> element for wide pages and files, and as one for phones, with letters of the
+// same size and less of everything else.
+struct DrawnChart {
+  std::string wide, phone;
+};
+DrawnChart drawn(const Chart& chart);
+DrawnChart drawn(const BarChart& chart);
+DrawnChart drawn(const RowChart& chart);
+
+// The wide one alone. A chart without points says so. Values that are not finite are left out.
 std::string svg_chart(const Chart& chart);
 std::string svg_chart(const BarChart& chart);
 std::string svg_chart(const RowChart& chart);

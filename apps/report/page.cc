@@ -19,8 +19,9 @@ th{font-weight:600;color:var(--dim)}td{white-space:nowrap}
 th.s,td.s{text-align:left}td.x{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem;max-width:26rem}
 tr.b td{font-weight:600;background:var(--mark)}
 .c{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem 1.5rem;align-items:start}
-.c>div{overflow-x:auto}.c svg{min-width:30rem}
-svg{width:100%;height:auto;max-width:46rem}summary{cursor:pointer;font-weight:600;margin:1rem 0}p.n{color:var(--dim)}
+svg{width:100%;height:auto;max-width:46rem}.phone{display:none;max-width:28rem}
+@media(max-width:34rem){.wide{display:none}.phone{display:block}}
+summary{cursor:pointer;font-weight:600;margin:1rem 0}p.n{color:var(--dim)}
 ul{columns:26rem;padding-left:1.2rem}pre{overflow-x:auto;font-size:.8rem}
 @media print{body{max-width:none}details{display:block}}
 )";
@@ -90,9 +91,9 @@ void Page::table(const PageTable& table) {
   text_ += "</table></div>\n";
 }
 
-void Page::charts(const std::vector<std::string>& svgs) {
+void Page::charts(const std::vector<DrawnChart>& charts) {
   text_ += "<div class=\"c\">\n";
-  for (const std::string& svg : svgs) text_ += "<div>" + svg + "</div>\n";
+  for (const DrawnChart& chart : charts) text_ += "<div>" + chart.wide + chart.phone + "</div>\n";
   text_ += "</div>\n";
 }
 

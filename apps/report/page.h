@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/report/chart.h"
+
 namespace kvasir {
 
 // Texts in tables are made safe here; those of the first columns are names, the others figures.
@@ -29,8 +31,8 @@ class Page {
   // What a program printed, line by line.
   void printed(const std::string& text);
   void table(const PageTable& table);
-  // <svg> elements, side by side where there is room.
-  void charts(const std::vector<std::string>& svgs);
+  // Side by side where there is room.
+  void charts(const std::vector<DrawnChart>& charts);
   // What follows until fold_end() can be folded away.
   void fold(const std::string& name, bool open);
   void fold_end();

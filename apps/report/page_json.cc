@@ -51,7 +51,7 @@ std::vector<ChartBound> bounds_of(const Json& json, bool of_x) {
   return out;
 }
 
-std::string chart_of_rows(const Json& json) {
+DrawnChart chart_of_rows(const Json& json) {
   RowChart out;
   out.title = json.at("title").get<std::string>();
   out.x_label = json.value("x", "");
@@ -67,10 +67,10 @@ std::string chart_of_rows(const Json& json) {
                                         point.value("hollow", false), point.value("lane", size_t{0})});
     }
   }
-  return svg_chart(out);
+  return drawn(out);
 }
 
-std::string chart_of_lines(const Json& json) {
+DrawnChart chart_of_lines(const Json& json) {
   Chart out;
   out.title = json.at("title").get<std::string>();
   out.x_label = json.value("x", "");
@@ -89,7 +89,7 @@ std::string chart_of_lines(const Json& json) {
                          line.at("x").get<std::vector<double>>(), line.at("y").get<std::vector<double>>(),
                          line.value("half", std::vector<double>()), line.value("hollow", false)});
   }
-  return svg_chart(out);
+  return drawn(out);
 }
 
 void add_blocks(const Json& blocks, Page& page, DrawnPage& out) {
@@ -105,13 +105,13 @@ void add_blocks(const Json& blocks, Page& page, DrawnPage& out) {
     } else if (block.contains("table")) {
       page.table(table_of(block["table"]));
     } else if (block.contains("charts")) {
-      std::vector<std::string> svgs;
+      std::vector<DrawnChart> charts;
       for (const Json& chart : block["charts"]) {
-        svgs.push_back(chart.contains("rows") ? chart_of_rows(chart) : chart_of_lines(chart));
+        charts.push_back(chart.contains("rows") ? chart_of_rows(chart) : chart_of_lines(chart));
         if (chart.contains("file"))
-          out.charts.emplace_back(chart["file"].get<std::string>(), svg_file(svgs.back()));
+          out.charts.emplace_back(chart["file"].get<std::string>(), svg_file(charts.back().wide));
       }
-      page.charts(svgs);
+      page.charts(charts);
     } else {
       page.fold(block.at("fold").get<std::string>(), block.value("open", false));
       add_blocks(block.at("blocks"), page, out);

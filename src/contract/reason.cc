@@ -7,8 +7,8 @@
 namespace kvasir {
 namespace {
 
-// text: of one reason, with {s}: the sequence, {o}: the other one; {a}, {b}: numbers, {at}, {bt}: the same as
-// times.
+// text: of one reason, with {s}: the sequence, {o}: the other one, {who}: the same, or "it"; {a}, {b}:
+// numbers, and the same {at}, {bt}: as times, {ab}, {bb}: as blocks, {ac}: as cells, {bk}: as tokens.
 struct Words {
   Cause cause;
   const char* name;
@@ -17,24 +17,59 @@ struct Words {
 };
 
 constexpr Words kWords[] = {
-    {Cause::kNeedsBlock, "preempt_memory", "preempted: another request needed a block",
-     "preempted {s}: {o} needs a block"},
-    {Cause::kStandstill, "preempt_standstill", "preempted: else nothing could have gone on",
-     "preempted {s}: nothing could go on"},
-    {Cause::kIsLate, "preempt_late", "preempted: another request needed a block, and this one was late",
-     "preempted {s}: {o} needs a block, and {s} is late"},
+    {Cause::kArrivedLast, "preempt_latest",
+     "preempted: another request needed memory, and this one arrived last",
+     "preempted {s}: {who} needs {ab}, and {s} arrived last"},
+    {Cause::kLowestPriority, "preempt_priority",
+     "preempted: another request needed memory, and this one was the last by priority",
+     "preempted {s}: {who} needs {ab}, and {s} is the last by priority"},
+    {Cause::kLeastValue, "preempt_least_value",
+     "preempted: another request needed memory, and this one was worth least for its own",
+     "preempted {s}: {who} needs {ab}, and {s} is worth least for its memory"},
+    {Cause::kPromptIsBegun, "preempt_prompt",
+     "preempted: another request needed memory, and the prompt of this one was not done",
+     "preempted {s}: {who} needs {ab}, and the prompt of {s} is not done"},
+    {Cause::kFirstInOrder, "preempt_order",
+     "preempted: another request needed memory, and this one came first by bound, output left and memory",
+     "preempted {s}: {who} needs {ab}, and {s} comes first by loose bound, output left ({bk}) and little "
+     "memory"},
+    {Cause::kMostLeft, "preempt_most_left",
+     "preempted: another request needed memory, and this one had most output left",
+     "preempted {s}: {who} needs {ab}, and {s} has most output left, {bk}"},
+    {Cause::kLeastMemory, "preempt_least_memory",
+     "preempted: another request needed memory, and this one had the least",
+     "preempted {s}: {who} needs {ab}, and {s} has the least memory, of {bk}"},
+    {Cause::kIsLate, "preempt_late", "preempted: another request needed memory, and this one was late",
+     "preempted {s}: {who} needs {ab}, and {s} is late"},
     {Cause::kCanWait, "preempt_can_wait",
-     "preempted: another request needed a block, and the bounds of this one left it time",
-     "preempted {s}: {o} needs a block, and {s} has {at} left"},
+     "preempted: another request needed memory, and the bounds of this one left it time",
+     "preempted {s}: {who} needs {bb}, and {s} has {at} left"},
     {Cause::kCostliest, "preempt_costliest",
-     "preempted: another request needed a block, and this one cost most to finish",
-     "preempted {s}: {o} needs a block, and {s} costs most to finish, {at}"},
+     "preempted: another request needed memory, and this one cost most to finish",
+     "preempted {s}: {who} needs {bb}, and {s} costs most to finish, {at}"},
+    {Cause::kOutgrew, "preempt_outgrew", "preempted: it outgrew the room for its predicted output",
+     "preempted {s}: it outgrew its room of {bb} for the predicted output, and needs {ab} more"},
+    {Cause::kLoanIsDue, "preempt_loan", "preempted: memory that it was lent was due",
+     "preempted {s}: {o} has come to {bk} and takes back the {ac} that it lent"},
+    {Cause::kStandstill, "preempt_standstill", "preempted: else nothing could have gone on",
+     "preempted {s}: nothing could go on, and {s} is the last to be served"},
     {Cause::kBecomesX, "preempt_become_x",
      "preempted: its history is to be computed again, and kept as X in less memory",
      "preempted {s}: its history is to be computed again and kept as X"},
     {Cause::kMakesWay, "preempt_make_way",
      "preempted: it was late, and those on time waited for its memory or its place",
      "preempted {s}: late, it makes way for the queue from {o} on, which lacks {a} blocks and {b} places"},
+
+    {Cause::kSwaps, "swap", "preempted and copied away: to compute it again would take longer",
+     "{s} is copied away: that and back takes {at}, to compute it again {bt}"},
+    {Cause::kRecomputes, "recompute", "preempted and not copied away: to compute it again takes no longer",
+     "{s} is to be computed again in {bt}: to copy it away and back takes {at}"},
+    {Cause::kGivesLayers, "offload", "layers went to the slower tier, for room that was about to be needed",
+     "{s} keeps {b} layer groups on the device: {ac} will be missing, and {s} is the newest that has some"},
+    {Cause::kGivesBegin, "keep_less", "gave up the begin of its history, so that more requests could run",
+     "{s} gives up {ab} more of the begin of its history, {b} in all, so that more requests can run"},
+    {Cause::kSpills, "spill", "the begin of its history went to peers, for room that was about to be needed",
+     "{bk} of {s} go to peers: {ac} will be missing, and {s} is the longest"},
 
     {Cause::kTurnAlone, "alone", "had a step alone: its transfers had come too late several times in a row",
      "{s} has the step alone: its transfers came too late {a} times in a row"},
@@ -54,11 +89,13 @@ constexpr Words kWords[] = {
      "a prompt got fewer rows in a step, for the gaps of requests without bounds",
      "cut {s} to {a} rows: requests without bounds are to have gaps below {bt}"},
 
+    {Cause::kNoFreeBlock, "sit_out_memory", "had no row in a step: no block was free for it",
+     "{s} has no row: it needs {ab}, none can be had, and {b} will be free when steps and transfers end"},
     {Cause::kSitsOut, "sit_out",
      "had no row in a step: it was late, and the batch would have exceeded a gap of others",
      "{s} is late and has no row: with it the batch would exceed the gap of another"},
     {Cause::kNoMemory, "wait_memory", "stayed out of a step: too few blocks",
-     "not admitted {s}: it needs {a} blocks, {b} can be had"},
+     "not admitted {s}: it needs {ab}, {b} can be had"},
     {Cause::kOutgrows, "wait_growth", "stayed out of a step: the batch would have outgrown the memory",
      "not admitted {s}: those whose gaps are bounded would grow to {a} tokens, of {b}"},
     {Cause::kNoPlace, "wait_place", "stayed out of a step: no more requests may run at once",
@@ -111,6 +148,10 @@ std::string number(double value) {
   return value < 1000 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
 }
 
+std::string many(double value, const char* thing) {
+  return fmt::format("{} {}{}", number(value), thing, value == 1 ? "" : "s");
+}
+
 std::string time(double seconds) {
   return seconds < 1 && seconds > -1 ? fmt::format("{:.3g} ms", 1e3 * seconds)
                                      : fmt::format("{:.3g} s", seconds);
@@ -127,10 +168,13 @@ const char* meaning(Cause cause) {
 }
 
 std::string to_string(const Reason& reason) {
+  const std::string other = reason.other == reason.seq ? "it" : fmt::format("{}", raw(reason.other));
   return fmt::format(fmt::runtime(kWords[static_cast<size_t>(reason.cause)].text),
-                     fmt::arg("s", raw(reason.seq)), fmt::arg("o", raw(reason.other)),
+                     fmt::arg("s", raw(reason.seq)), fmt::arg("o", raw(reason.other)), fmt::arg("who", other),
                      fmt::arg("a", number(reason.a)), fmt::arg("b", number(reason.b)),
-                     fmt::arg("at", time(reason.a)), fmt::arg("bt", time(reason.b)));
+                     fmt::arg("at", time(reason.a)), fmt::arg("bt", time(reason.b)),
+                     fmt::arg("ab", many(reason.a, "block")), fmt::arg("bb", many(reason.b, "block")),
+                     fmt::arg("ac", many(reason.a, "cell")), fmt::arg("bk", many(reason.b, "token")));
 }
 
 }  // namespace kvasir

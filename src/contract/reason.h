@@ -12,13 +12,29 @@ namespace kvasir {
 // What `other`, `a` and `b` of a Reason mean stands behind each cause; times are in seconds.
 enum class Cause : uint8_t {
   // --- `seq` is preempted.
-  kNeedsBlock,  // by any policy: `other` needs a block, and `seq` is the last to be served
-  kStandstill,  // by any policy: else nothing could go on
-  kIsLate,      // `other` needs a block, and `seq` is late
-  kCanWait,     // `other` needs a block; the next token of `seq` is due in a
-  kCostliest,   // `other` needs a block; what is left of `seq` costs a
-  kBecomesX,    // its history is to be computed again and kept as X
-  kMakesWay,    // it is late; `other` heads the queue, which lacks a blocks and b places
+  // First those for whose sake `other`, which may be `seq` itself, needs a blocks: each is a rule of choice.
+  kArrivedLast,     // it arrived last
+  kLowestPriority,  // it is the last by priority
+  kLeastValue,      // it is worth least for its memory
+  kPromptIsBegun,   // its prompt is not done, and others decode
+  kFirstInOrder,    // a loose bound, much output left, of which b tokens, and little memory
+  kMostLeft,        // it has most output left: b tokens
+  kLeastMemory,     // it has least in memory: b tokens
+  kIsLate,          // it is late
+  kCanWait,         // `other` needs b blocks; the next token of `seq` is due in a
+  kCostliest,       // `other` needs b blocks; what is left of `seq` costs a
+  kOutgrew,         // it needs a blocks beyond the b that it has, as its output was predicted
+  kLoanIsDue,       // it has a cells on loan from `other`, which has come to b tokens
+  kStandstill,      // by any policy: else nothing could go on, and it is the last to be served
+  kBecomesX,        // its history is to be computed again and kept as X
+  kMakesWay,        // it is late; `other` heads the queue, which lacks a blocks and b places
+
+  // --- The memory of `seq` shrinks.
+  kSwaps,        // it is preempted: to copy it away and back takes a, to compute it again b
+  kRecomputes,   // the same, and is not copied
+  kGivesLayers,  // it keeps b layer groups on the device: a cells will be missing, and it is the newest
+  kGivesBegin,   // of its blocks it gives up a more, b in all, so that more requests can run
+  kSpills,       // b tokens go to peers: a cells will be missing, and it is the longest
 
   // --- `seq` has rows.
   kTurnAlone,              // by any policy: alone, since its transfers came too late a times in a row
@@ -31,6 +47,7 @@ enum class Cause : uint8_t {
   kShortChunkForAll,       // the same, for the gap b of requests without bounds
 
   // --- `seq` waits on.
+  kNoFreeBlock,   // it runs, and needs a blocks that are not there; b are about to come free
   kSitsOut,       // it runs and is late; with its row the batch would exceed the gap of one on time
   kNoMemory,      // it needs a blocks, and b can be had
   kOutgrows,      // with it those with bounded gaps are believed to grow to a tokens, and there is room for b
@@ -58,7 +75,7 @@ enum class Cause : uint8_t {
 constexpr size_t kCauses = static_cast<size_t>(Cause::kStretch) + 1;
 
 struct Reason {
-  Cause cause = Cause::kNeedsBlock;
+  Cause cause = Cause::kArrivedLast;
   SeqId seq{};    // the request that it concerns; 0: all
   SeqId other{};  // the request for whose sake; 0: none
   double a = 0;   // finite
@@ -72,7 +89,7 @@ const char* name(Cause cause);
 // What all reasons of a cause have in common, in plain words, as for a count of them.
 const char* meaning(Cause cause);
 
-// One line for people: "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s".
+// One line for people: "preempted 3: 7 needs 1 block, and 3 costs most to finish, 12.3 s".
 std::string to_string(const Reason& reason);
 
 }  // namespace kvasir

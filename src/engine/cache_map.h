@@ -96,7 +96,7 @@ struct MapNote {
   Nanos at = 0;
   uint64_t step = 0;
   uint64_t seq = 0;  // 0: of all
-  std::string name;  // a short one, as "preempt_memory"
+  std::string name;  // a short one, as "preempt_latest"
   std::string words;
   friend bool operator==(const MapNote&, const MapNote&) = default;
 };

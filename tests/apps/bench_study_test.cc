@@ -354,8 +354,13 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   for (const char* never : {"<script", "http://", "https://", "url(", "nan", "inf,"}) {
     EXPECT_THAT(page, Not(HasSubstr(never)));
   }
-  size_t charts = 0;
-  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++charts;
+  const auto count = [&](const std::string& part) {
+    size_t n = 0;
+    for (size_t at = page.find(part); at != std::string::npos; at = page.find(part, at + 1)) ++n;
+    return n;
+  };
+  const size_t charts = count("<svg class=\"wide\"");
+  EXPECT_EQ(count("<svg class=\"phone\""), charts);
   EXPECT_EQ(charts, 7u + 2 * 6u);  // over the rate, preemptions among them; and three distributions and three
                                    // timelines for each rate
   EXPECT_EQ(report_charts({*a, b}).size(), charts);
@@ -434,6 +439,42 @@ TEST(Svg, AxesAreWrittenAsPeopleDo) {
   EXPECT_THAT(svg, HasSubstr("<title>a: 80 s at 2</title>"));
   EXPECT_THAT(svg, Not(HasSubstr("e+")));
   EXPECT_THAT(svg, HasSubstr(">far away 1 M s ↑</text>")) << "above the chart";
+  chart.log_y = true;
+  chart.bounds = {{1, "low", false}, {0.5, "lower", false}, {9, "right", true}, {-1, "left", true}};
+  const std::string other = svg_chart(chart);
+  for (const char* text :
+       {">low 1 ms ↓</text>", ">lower 0.5 ms ↓</text>", ">right 9 →</text>", ">left -1 ←</text>"}) {
+    EXPECT_THAT(other, HasSubstr(text));
+  }
+}
+
+// 312 units across, so that letters of 11 are as large on a phone of 360 pixels; the plot ends at 298.
+TEST(Svg, APhoneHasAChartOfItsOwn) {
+  Chart chart{"A title that is too long for a phone and has two lines", "x", "y", false, 100,
+              {{"line", 0, false, true, {0, 10}, {0, 100}, {}}}};
+  const DrawnChart both = drawn(chart);
+  EXPECT_EQ(both.wide, svg_chart(chart));
+  EXPECT_THAT(both.wide, HasSubstr("<svg class=\"wide\" viewBox=\"0 0 560 "));
+  EXPECT_THAT(both.phone, HasSubstr("<svg class=\"phone\" viewBox=\"0 0 312 "));
+  // 300 / 7.4 = 40 letters a line; all below is 17 lower.
+  EXPECT_THAT(both.phone, HasSubstr("y=\"18\">A title that is too long for a phone and</text>"));
+  EXPECT_THAT(both.phone, HasSubstr("y=\"35\">has two lines</text>"));
+  EXPECT_THAT(both.phone, HasSubstr("points=\"62.0,291.0 298.0,47.0\""));
+  // Names of 30 letters have 202 units, more than 0.42 of 312: they lie above their bars, 15 lower.
+  const BarChart bars{"b", "x", {{std::string(30, 'n'), 2}, {"two", 1}}};
+  EXPECT_THAT(drawn(bars).phone, HasSubstr("x=\"8.0\" y=\"44.0\" text-anchor=\"start\">nnn"));
+  EXPECT_THAT(drawn(bars).phone, HasSubstr("x=\"8.0\" y=\"49.0\" width=\"214.0\" height=\"17\""));
+  EXPECT_THAT(drawn(bars).wide, HasSubstr("x=\"196.0\" y=\"47.0\" text-anchor=\"end\">nnn"));
+}
+
+// Of 1, 2 and 5 times each power of ten, from 100 to 90,000, a phone has room for the powers alone.
+TEST(Svg, NumbersOfAnAxisDoNotOverlap) {
+  Chart chart{"t", "x", "y", true, 0, {{"a", 0, false, true, {100, 90'000}, {1, 2}, {}}}};
+  const std::string phone = drawn(chart).phone;
+  EXPECT_THAT(phone, HasSubstr(">100</text>"));
+  EXPECT_THAT(phone, HasSubstr(">10,000</text>"));
+  EXPECT_THAT(phone, Not(HasSubstr(">20,000</text>")));
+  EXPECT_THAT(drawn(chart).wide, HasSubstr(">20,000</text>"));
 }
 
 TEST(Svg, AnotherSourcesFiguresAreHollowMarksAndBands) {

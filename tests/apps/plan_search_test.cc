@@ -329,14 +329,32 @@ TEST(PlanWords, CountDevicesAndWhatTheyCost) {
   a.devices = {{"d", "first", 2.1, 0.25, 2, 1.5, ""},
                {"e", "first", 5.0, 0, 2, 2.0, ""},
                {"f", "", 0, 0, 2, 9.0, "the model does not fit"}};
-  EXPECT_EQ(a.devices[0].systems(10), 5);
+  EXPECT_EQ(a.devices[0].systems(10), 6) << "10 / (2.1 - 0.25) = 5.4; by the mean it would be five";
+  EXPECT_EQ(a.devices[0].systems(9.25), 5) << "exactly";
+  EXPECT_EQ(a.devices[0].systems(9.26), 6);
   EXPECT_EQ(a.devices[1].systems(10), 2) << "exactly";
   const std::string text = answer_text(a);
-  EXPECT_THAT(text, HasSubstr("For 10.0 requests/s: 10 devices of d (5 systems of 2 each), 15.00 an hour; "
-                              "cheapest in the table: 4 devices of e, 8.00 an hour."));
+  EXPECT_THAT(text,
+              HasSubstr("For 10.0 requests/s: 12 devices of d (6 systems of 2 each), 18.00 an hour; "
+                        "cheapest in the table: 4 devices of e, 8.00 an hour. Each system is counted with "
+                        "1.85 requests/s, the lower end of the interval."));
   EXPECT_THAT(text, HasSubstr("f       the model does not fit"));
-  // 15 an hour for 36,000 requests.
-  EXPECT_THAT(text, HasSubstr("0.417"));
+  // 18 an hour for 36,000 requests.
+  EXPECT_THAT(text, HasSubstr("0.500"));
+  a.devices[0].half_width = 0;
+  EXPECT_THAT(answer_text(a), HasSubstr("with 2.10 requests/s, the rate of every seed."));
+  a.seeds = 1;
+  EXPECT_THAT(answer_text(a), HasSubstr("with 2.10 requests/s, the rate of one seed: others may meet less."));
+}
+
+TEST(PlanWords, SayWhereTheIntervalIsTooWideToCountDevices) {
+  PlanAnswer a = answer();
+  a.load = 10;
+  a.devices = {{"d", "first", 2.1, 2.1, 1, 1.5, ""}};
+  EXPECT_EQ(a.devices[0].systems(10), 0);
+  const std::string text = answer_text(a);
+  EXPECT_THAT(text, HasSubstr("How many devices 10.0 requests/s take cannot be said"));
+  EXPECT_THAT(text, HasSubstr("         ?  "));
 }
 
 TEST(PlanWords, WriteNumbersAsPeopleDo) {

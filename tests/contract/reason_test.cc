@@ -16,12 +16,41 @@ TEST(Reason, EachInWords) {
     Reason reason;
     const char* words;
   } cases[] = {
-      {{Cause::kNeedsBlock, kSeq, kOther}, "preempted 3: 7 needs a block"},
-      {{Cause::kStandstill, kSeq}, "preempted 3: nothing could go on"},
-      {{Cause::kIsLate, kSeq, kOther}, "preempted 3: 7 needs a block, and 3 is late"},
-      {{Cause::kCanWait, kSeq, kOther, 5.25}, "preempted 3: 7 needs a block, and 3 has 5.25 s left"},
-      {{Cause::kCostliest, kSeq, kOther, 12.3},
-       "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s"},
+      {{Cause::kArrivedLast, kSeq, kOther, 12}, "preempted 3: 7 needs 12 blocks, and 3 arrived last"},
+      {{Cause::kLowestPriority, kSeq, kOther, 1},
+       "preempted 3: 7 needs 1 block, and 3 is the last by priority"},
+      {{Cause::kLeastValue, kSeq, kOther, 1},
+       "preempted 3: 7 needs 1 block, and 3 is worth least for its memory"},
+      {{Cause::kPromptIsBegun, kSeq, kOther, 1},
+       "preempted 3: 7 needs 1 block, and the prompt of 3 is not done"},
+      {{Cause::kFirstInOrder, kSeq, kOther, 2, 370},
+       "preempted 3: 7 needs 2 blocks, and 3 comes first by loose bound, output left (370 tokens) and little "
+       "memory"},
+      {{Cause::kMostLeft, kSeq, kSeq, 2, 280},
+       "preempted 3: it needs 2 blocks, and 3 has most output left, 280 tokens"},
+      {{Cause::kLeastMemory, kSeq, kOther, 2, 23},
+       "preempted 3: 7 needs 2 blocks, and 3 has the least memory, of 23 tokens"},
+      {{Cause::kOutgrew, kSeq, {}, 1, 4},
+       "preempted 3: it outgrew its room of 4 blocks for the predicted output, and needs 1 block more"},
+      {{Cause::kLoanIsDue, kSeq, kOther, 6, 40},
+       "preempted 3: 7 has come to 40 tokens and takes back the 6 cells that it lent"},
+      {{Cause::kSwaps, kSeq, {}, 0.012, 0.04},
+       "3 is copied away: that and back takes 12 ms, to compute it again 40 ms"},
+      {{Cause::kRecomputes, kSeq, {}, 0.04, 0.012},
+       "3 is to be computed again in 12 ms: to copy it away and back takes 40 ms"},
+      {{Cause::kGivesLayers, kSeq, {}, 10, 4},
+       "3 keeps 4 layer groups on the device: 10 cells will be missing, and 3 is the newest that has some"},
+      {{Cause::kGivesBegin, kSeq, {}, 1, 3},
+       "3 gives up 1 block more of the begin of its history, 3 in all, so that more requests can run"},
+      {{Cause::kSpills, kSeq, {}, 16, 256},
+       "256 tokens of 3 go to peers: 16 cells will be missing, and 3 is the longest"},
+      {{Cause::kNoFreeBlock, kSeq, {}, 1, 4},
+       "3 has no row: it needs 1 block, none can be had, and 4 will be free when steps and transfers end"},
+      {{Cause::kStandstill, kSeq}, "preempted 3: nothing could go on, and 3 is the last to be served"},
+      {{Cause::kIsLate, kSeq, kOther, 1}, "preempted 3: 7 needs 1 block, and 3 is late"},
+      {{Cause::kCanWait, kSeq, kOther, 5.25, 1}, "preempted 3: 7 needs 1 block, and 3 has 5.25 s left"},
+      {{Cause::kCostliest, kSeq, kOther, 12.3, 1},
+       "preempted 3: 7 needs 1 block, and 3 costs most to finish, 12.3 s"},
       {{Cause::kBecomesX, kSeq}, "preempted 3: its history is to be computed again and kept as X"},
       {{Cause::kMakesWay, kSeq, kOther, 12, 1},
        "preempted 3: late, it makes way for the queue from 7 on, which lacks 12 blocks and 1 places"},
@@ -71,7 +100,7 @@ TEST(Reason, EachInWords) {
   }
   EXPECT_EQ(names.size(), kCauses) << "each cause is here, and has a name of its own";
   EXPECT_EQ(meanings.size(), kCauses);
-  EXPECT_STREQ(meaning(Cause::kIsLate), "preempted: another request needed a block, and this one was late");
+  EXPECT_STREQ(meaning(Cause::kIsLate), "preempted: another request needed memory, and this one was late");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """`kvasir generate`, `inspect`, `convert`, `--version`, `--help`."""
 
 import json
+import os
 import random
 import re
 import signal
@@ -39,6 +40,34 @@ class Cli(unittest.TestCase):
             self.assertTrue(result.stderr.startswith(line), result.stderr)
             self.assertEqual(len(result.stderr.splitlines()), 1)
             self.assertEqual(result.stdout, "")
+
+    def test_view_ends_while_the_browser_stays_open(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = f"{folder}/run.jsonl"
+            made = run("simulate", "--model", "llama-2-7b", "--device", "l20", "--workload", "random", "--random-input-len", "50",
+                       "--random-output-len", "5", "--num-prompts", "3", "--request-rate", "5", "--record", record)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            opener, seen = Path(folder, "xdg-open"), Path(folder, "seen")
+            for script, warns in ((f'echo "$$ $1" > {seen}; exec sleep 60', False), ("exit 3", True)):
+                opener.write_text(f"#!/bin/sh\n{script}\n")
+                opener.chmod(0o755)
+                view = subprocess.Popen([binary(), "view", record, "--port", "0", "--open"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, env=clean_environment(PATH=f"{folder}:/usr/bin:/bin"))
+                url = view.stdout.readline().strip()
+                end = time.monotonic() + 10
+                while not warns and not (seen.exists() and seen.read_text().strip()) and time.monotonic() < end:
+                    time.sleep(0.02)
+                time.sleep(0.5)  # for the warning: it looks every 100 ms
+                view.terminate()
+                self.assertEqual(view.wait(timeout=10), 0)
+                if warns:
+                    self.assertIn("there is no program here that opens links", view.stderr.read())
+                else:
+                    stays, opened = seen.read_text().split()
+                    os.kill(int(stays), signal.SIGTERM)  # it has ended unless the signals of the view are blocked in it
+                    self.assertEqual(opened, url)
+                view.stdout.close()
+                view.stderr.close()
 
     def test_what_a_gpu_cannot_do_is_one_line(self):
         generate = ("generate", "no-such.gguf", "--prompt", "x", "--device")

@@ -249,7 +249,7 @@ window.fetch = (url, options) => {
   } })));
 };
 """
-AT_DEVICE, AT_HOST = 1, 2  # a cell's states: a copy of K and V there
+AT_DEVICE, AT_HOST, STAGED = 1, 2, 1 << 13  # a cell's states: a copy of K and V there; it is read through the stage ring
 
 
 def sequence(number, at, tokens=48, state=2, cells=AT_DEVICE, **fields):
@@ -416,6 +416,29 @@ class MadeUp(MapTest):
                 feed.frame([{"id": 3, "k": 71}, feed.new(9)], pt=100)
                 feed.send()
             self.assertEqual(browser.run("return touched"), [])
+
+    def test_lines_of_hundreds_of_sequences_show_second_copies_and_what_is_staged(self):
+        with self.fed() as (browser, feed):
+            pixels = lambda variable: browser.run(PIXELS, variable)
+            change = lambda cells: [{"id": i, "c": [[0, 4, [cells, 3]]]} for i in range(1, 321)]
+            feed.frame([feed.new(i) for i in range(1, 321)])
+            feed.send()
+            self.assertEqual(browser.run("return document.querySelector('.strips-spacer').style.height"), "5148px", "320 lines of 16 and the axis")
+            self.assertGreater(pixels(DEVICE), 10000)
+            self.assertEqual(pixels(HOST), 0)
+            # A copy there, too: the lower four pixels of each line of ten.
+            device = pixels(DEVICE)
+            feed.frame(change(AT_DEVICE | AT_HOST))
+            feed.send()
+            self.assertAlmostEqual(pixels(HOST), 0.4 * device, delta=0.02 * device)
+            self.assertAlmostEqual(pixels(DEVICE), 0.6 * device, delta=0.02 * device)
+            # On the host and staged: a dark upper edge of two or three of ten.
+            text = pixels("--text")
+            feed.frame(change(AT_HOST | STAGED))
+            feed.send()
+            self.assertGreater(pixels("--text") - text, 0.15 * device)
+            self.assertEqual(pixels(DEVICE), 0)
+            self.picture("hundreds")
 
     def test_the_map_is_accessible_with_its_table_in_both_themes_and_on_a_phone(self):
         for dark, phone in ((False, False), (True, False), (False, True)):

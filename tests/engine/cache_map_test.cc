@@ -297,7 +297,7 @@ TEST(CacheMap, PlansInWords) {
   view.waiting = {waiting};
   StepPlan plan;
   plan.preemptions = {{SeqId{3}}};
-  plan.reasons = {{Cause::kNeedsBlock, SeqId{3}, SeqId{7}}};
+  plan.reasons = {{Cause::kArrivedLast, SeqId{3}, SeqId{7}, 12}};
   plan.copies = {
       {Verb::kDropAll, SeqId{3}, {}, {}, Form::kKv, Tier::kDevice, Trigger::kNow},
       {Verb::kAdd, SeqId{7}, {0, 32}, LayerSet::all(2), Form::kKv, Tier::kHost, Trigger::kAfterLayerWrites}};
@@ -310,7 +310,7 @@ TEST(CacheMap, PlansInWords) {
   for (const MapNote& note : plan_words(view, plan, 4, unsaid)) words.push_back(note.words);
   EXPECT_EQ(unsaid, 0u);
   EXPECT_EQ(words,
-            (std::vector<std::string>{"preempted 3: 7 needs a block",
+            (std::vector<std::string>{"preempted 3: 7 needs 12 blocks, and 3 arrived last",
                                       "3: its 8 cells on the device are given up, to be computed again",
                                       "admitted 7: 64 of 100 tokens in its first step",
                                       "7: up to 4 cells to the host, each layer as it is written"}));

@@ -501,7 +501,7 @@ TEST(Engine, ReasonsOfPlansAreCounted) {
   };
   EXPECT_EQ(counted(Cause::kStretch), 1u);
   EXPECT_EQ(counted(Cause::kNoMemory), 1u);
-  EXPECT_EQ(counted(Cause::kNeedsBlock), 0u);
+  EXPECT_EQ(counted(Cause::kArrivedLast), 0u);
 }
 
 TEST(Engine, APriorityIsAWeightInTheView) {

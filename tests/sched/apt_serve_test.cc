@@ -194,7 +194,7 @@ TEST(AptServePolicy, TheChoiceForADecodeStepMayGiveXToOneWithKv) {
   for (const char* policy : {"apt-serve:hidden-share=1", "apt-serve:to-x=returning:hidden-share=1",
                              "apt-serve:to-x=running:switch-cost=off:hidden-share=0.39"}) {
     EXPECT_EQ(apt_serve_plan(view, policy).substr(0, 10), "preempt 4\n") << policy << ": eight of twenty";
-    EXPECT_EQ(first_reason(policy, view), "preempt_memory") << policy;
+    EXPECT_EQ(first_reason(policy, view), "preempt_least_value") << policy;
   }
   EXPECT_EQ(apt_serve_plan(view, "apt-serve-s:to-x=running:switch-cost=off:hidden-share=1"), becomes_x);
   // All of 0.0336 s that projecting 2 takes, in a quarter of the bound, or in a half of it.

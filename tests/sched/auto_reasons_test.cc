@@ -42,16 +42,17 @@ TEST(AutoReasons, WhatIsPreempted) {
   view.running = {auto_decoding(1, 20, 33, 0.01, {.tbt_ms = 500}),
                   auto_decoding(2, 20, 30, 0.01, {.ttft_ms = 50, .tbt_ms = 1000}, 500)};
   // Its first token came after 100 ms.
-  EXPECT_EQ(reasons_of(view).back(), "preempted 2: 1 needs a block, and 2 is late");
+  EXPECT_EQ(reasons_of(view).back(), "preempted 2: 1 needs 1 block, and 2 is late");
   view.running[1].slo = {.e2el_ms = 60'000};
   // One second has passed, and 490 steps of 22.06 ms are to come.
-  EXPECT_THAT(reasons_of(view), ElementsAre("preempted 2: 1 needs a block, and 2 has 48.2 s left"));
+  EXPECT_THAT(reasons_of(view), ElementsAre("preempted 2: 1 needs 1 block, and 2 has 48.2 s left"));
   view.running[1].slo = {.tbt_ms = 500};
   // 490 rows of 1 ms, and (30 * 490 + 490^2 / 2) of a microsecond.
   EXPECT_THAT(reasons_of(view),
-              ElementsAre("preempted 2: 1 needs a block, and 2 costs most to finish, 625 ms"));
-  EXPECT_THAT(reasons_of(view, "auto:victims=off"), ElementsAre("preempted 2: 1 needs a block"));
-  EXPECT_THAT(reasons_of(view, "sarathi"), ElementsAre("preempted 2: 1 needs a block"));
+              ElementsAre("preempted 2: 1 needs 1 block, and 2 costs most to finish, 625 ms"));
+  EXPECT_THAT(reasons_of(view, "auto:victims=off"),
+              ElementsAre("preempted 2: 1 needs 1 block, and 2 arrived last"));
+  EXPECT_THAT(reasons_of(view, "sarathi"), ElementsAre("preempted 2: 1 needs 1 block, and 2 arrived last"));
 }
 
 TEST(AutoReasons, WhatMakesWay) {
@@ -235,7 +236,8 @@ TEST(Reasons, AloneAndAtAStandstill) {
               ElementsAre("1 has the step alone: its transfers came too late 4 times in a row"));
   view = make_view(4, 0);
   view.running = {running_seq(1, 100, 100, 32), running_seq(2, 100, 100, 32)};
-  EXPECT_THAT(reasons_of(view, "sarathi"), ElementsAre("preempted 2: nothing could go on"));
+  EXPECT_THAT(reasons_of(view, "sarathi"),
+              ElementsAre("preempted 2: nothing could go on, and 2 is the last to be served"));
 }
 
 }  // namespace

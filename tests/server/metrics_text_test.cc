@@ -348,11 +348,11 @@ TEST(MetricsText, TheLinkSaysWhetherItIsEmulated) {
 TEST(MetricsText, DecisionsByReason) {
   EngineMetrics m;
   const HttpCounters http;
-  m.decisions[static_cast<size_t>(Cause::kNeedsBlock)] = 3;
+  m.decisions[static_cast<size_t>(Cause::kArrivedLast)] = 3;
   m.decisions[static_cast<size_t>(Cause::kStretch)] = 4;
   const std::string text = page(m, http);
   const std::string name = "kvasir:scheduling_decisions_total{model_name=\"m\",reason=";
-  EXPECT_TRUE(has_line(text, name + "\"preempt_memory\"} 3")) << text;
+  EXPECT_TRUE(has_line(text, name + "\"preempt_latest\"} 3")) << text;
   EXPECT_TRUE(has_line(text, name + "\"preempt_standstill\"} 0"));
   EXPECT_TRUE(has_line(text, name + "\"stretch\"} 4"));
 }

@@ -1,5 +1,5 @@
 // The tiers with their fill and what moves between them, and small charts of the last minutes.
-import { el, svg } from "../common/dom.js";
+import { el, put, svg } from "../common/dom.js";
 
 const SPAN_S = 120; // of a chart
 const GOODPUT_S = 30;
@@ -9,7 +9,6 @@ const SLOS = ["TTFT", "mean TPOT", "P99 of gaps", "every gap", "end to end"];
 
 export const bytes = (n) => n >= GIB ? `${(n / GIB).toFixed(2)} GiB` : n >= MIB ? `${(n / MIB).toFixed(1)} MiB` : `${(n / 1024).toFixed(0)} KiB`;
 const percent = (part, all) => all > 0 ? `${Math.round((100 * part) / all)} %` : "–";
-const put = (node, text) => { if (node.textContent !== text) node.textContent = text; }; // so that a selection stays
 
 function tier(name, kind) {
   const used = el("span", { class: `fill kind-${kind}` });
@@ -62,10 +61,15 @@ class Chart {
     put(this.value, value);
     put(this.more, more);
     let top = most || 1e-9;
-    if (!most) for (const [, v] of points) top = Math.max(top, this.stacked ? v.reduce((a, b) => a + b, 0) : Math.max(...v));
+    const shown = (v) => v.filter((_, i) => !this.keys[i].hidden);
+    if (!most) for (const [, v] of points) top = Math.max(top, this.stacked ? shown(v).reduce((a, b) => a + b, 0) : Math.max(0, ...shown(v)));
     const y = (v) => (29 - 27 * Math.min(1, v / top)).toFixed(2);
     let below = points.map(() => 0);
     this.paths.forEach((path, i) => {
+      if (this.keys[i].hidden) {
+        path.setAttribute("d", "");
+        return;
+      }
       const heights = points.map(([, v], n) => (this.stacked ? below[n] : 0) + v[i]);
       let d = "";
       points.forEach(([x], n) => { d += `${n ? "L" : "M"}${(100 * x).toFixed(2)} ${y(heights[n])}`; });
@@ -74,7 +78,7 @@ class Chart {
         d += "Z";
         below = heights;
       }
-      path.setAttribute("d", points.length > 1 && !this.keys[i].hidden ? d : "");
+      path.setAttribute("d", points.length > 1 ? d : "");
     });
   }
 }

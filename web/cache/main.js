@@ -1,6 +1,6 @@
 // The page of the cache map: of the server that has given it, as it works, or of records that `kvasir view` was given.
 import { ApiFailure, call, events, getJson, lines } from "../common/api.js";
-import { el, icon, iconButton } from "../common/dom.js";
+import { el, icon, iconButton, put } from "../common/dom.js";
 import { themeButton } from "../common/theme.js";
 import { legend } from "./palette.js";
 import { Pane } from "./pane.js";
@@ -98,12 +98,13 @@ function tick() {
     }
   }
   if (!dragging) {
-    slider.min = String(begin());
-    slider.max = String(end());
-    slider.value = String(at);
+    for (const [name, value] of [["min", begin()], ["max", end()], ["value", at]]) {
+      if (slider[name] !== String(value)) slider[name] = String(value);
+    }
   }
-  time.textContent = `${at.toFixed(2)} s of ${end().toFixed(2)}`;
-  slider.setAttribute("aria-valuetext", `${at.toFixed(2)} seconds`);
+  put(time, `${at.toFixed(2)} s of ${end().toFixed(2)}`);
+  const value = `${at.toFixed(2)} seconds`;
+  if (slider.getAttribute("aria-valuetext") !== value) slider.setAttribute("aria-valuetext", value);
   for (const p of panes) {
     p.show(at);
     if (follow || playing) p.strips.animate();

@@ -19,6 +19,10 @@ const kindOf = (place, state) =>
   place >= 3 ? "x" : place === HOST && state & AT_PEER ? "peer" : TIERS[place];
 
 const looks = new Map();
+const orderOf = (look) => {
+  const rank = (kind) => (kind ? 1 + Object.keys(KINDS).indexOf(kind) : 0);
+  return (look.dead ? 8 : look.kind === null ? 7 : rank(look.kind)) * 64 + (look.filling ? 32 : 0) + rank(look.other) * 4 + (look.staged ? 1 : 0);
+};
 
 // {kind, filling, other: a second copy's kind, otherFilling, staged, shared}; kind null: dropped, or with `dead` given up behind a
 // window of attention. States repeat, so each is looked at once.
@@ -36,6 +40,7 @@ export function lookOf(state) {
     otherFilling: second ? second[1] : false,
     staged: (state & STAGED) !== 0, shared: (state & SHARED) !== 0, dead,
   };
+  look.order = orderOf(look); // from top to bottom, where cells of a block are drawn as shares
   looks.set(state, look);
   return look;
 }

@@ -200,14 +200,16 @@ export class Strips {
     const c = this.context, p = this.palette;
     c.fillStyle = look.dead ? p.dead : look.kind === null ? p.dropped : look.filling ? p.filling[look.kind] : p.solid[look.kind];
     c.fillRect(x, y, w, h);
+    // Of a share of less than some pixels the part may be less than one.
+    const pixels = (part) => (h >= 3 ? Math.max(1, Math.round(part)) : part);
     if (look.other) {
-      const part = Math.max(1, Math.round(h * 0.4));
+      const part = pixels(h * 0.4);
       c.fillStyle = look.otherFilling ? p.filling[look.other] : p.solid[look.other];
       c.fillRect(x, y + h - part, w, part);
     }
     if (look.staged) {
       c.fillStyle = p.text;
-      c.fillRect(x, y, w, Math.max(1, Math.round(h * 0.25)));
+      c.fillRect(x, y, w, pixels(h * 0.25));
     }
   }
 
@@ -223,9 +225,9 @@ export class Strips {
     }
   }
 
-  // Where a strip has no room for its layer groups: for each block the shares of its cells by kind, as a bar.
+  // Where a strip has no room for its layer groups: for each block the shares of its cells that look alike, as a bar.
   paintShares(seq, y, blocks) {
-    const c = this.context, p = this.palette, h = this.strip, groups = this.head.groups;
+    const h = this.strip, groups = this.head.groups;
     const shares = new Map();
     const cursors = seq.groups.map((runs) => ({ runs, at: 0, left: runs[1] || 0 }));
     for (let b = 0; b < blocks;) {
@@ -233,15 +235,14 @@ export class Strips {
       let same = blocks - b;
       for (const cursor of cursors) {
         const look = lookOf(cursor.runs[cursor.at]);
-        const key = look.dead ? "dead" : look.kind === null ? "dropped" : look.filling ? `~${look.kind}` : look.kind;
-        shares.set(key, (shares.get(key) || 0) + 1);
+        shares.set(look, (shares.get(look) || 0) + 1);
         same = Math.min(same, cursor.left);
       }
       let from = y;
-      for (const key of [...shares.keys()].sort()) {
-        const part = (shares.get(key) / groups) * h;
-        c.fillStyle = key === "dropped" || key === "dead" ? p[key] : key[0] === "~" ? p.filling[key.slice(1)] : p.solid[key];
-        c.fillRect(this.labels + b * this.block, from, same * this.block, part);
+      const parts = shares.size > 1 ? [...shares].sort(([a], [b]) => a.order - b.order) : shares;
+      for (const [look, count] of parts) {
+        const part = (count / groups) * h;
+        this.paintRun(look, this.labels + b * this.block, from, same * this.block, part);
         from += part;
       }
       for (const cursor of cursors) {

@@ -84,11 +84,17 @@ export const wasDeleted = (id) => kept.has(id) && localStorage.getItem(keyOf(id)
 export function saveConversation(conversation, answering) {
   if (conversation.nodes.length === 1 || wasDeleted(conversation.id)) return true;
   adopt(conversation, answering);
-  const others = load(localStorage, INDEX, []).filter((one) => one.id !== conversation.id);
+  const known = load(localStorage, INDEX, []);
+  const others = known.filter((one) => one.id !== conversation.id);
   const index = [...others, { id: conversation.id, title: conversation.title, used: Date.now() }];
   if (!save(localStorage, keyOf(conversation.id), conversation)) return false;
-  kept.add(conversation.id);
-  return save(localStorage, INDEX, index);
+  if (save(localStorage, INDEX, index)) {
+    kept.add(conversation.id);
+    return true;
+  }
+  // What the list does not name could not be deleted.
+  if (others.length === known.length) localStorage.removeItem(keyOf(conversation.id));
+  return false;
 }
 
 // Those of old have none, and the same place in all tabs.

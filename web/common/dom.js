@@ -17,6 +17,9 @@ export const el = (tag, attributes = {}, ...children) => fill(document.createEle
 
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+// So that a selection stays where nothing changes.
+export const put = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+
 // Makes these elements the children of `parent`, in this order. Those that are there already are not made anew, nor moved if their
 // order is as it was, so that focus and selections stay; the focus of one that goes is given to the nearest that stays.
 export function showChildren(parent, elements) {

@@ -1,8 +1,11 @@
 #include "sched/mechanisms/admit_by_demand.h"
 
+#include <algorithm>
+
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_in_order.h"
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {
@@ -20,7 +23,11 @@ bool admit_one(const View& view, const SeqView& seq, uint32_t total_tokens, Plan
 void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBuilder& builder) {
   if (!any_prefilling(view)) {
     for (const SeqView* seq : admission.order) {
-      if (!admit_one(view, *seq, admission.total_tokens(*seq), builder) && !admission.first_fit) break;
+      if (admit_one(view, *seq, admission.total_tokens(*seq), builder)) continue;
+      if (seq == admission.order.front()) {
+        refused(view, *seq, {.total_tokens = admission.total_tokens(*seq)}, builder);
+      }
+      if (!admission.first_fit) break;
     }
     if (builder.work().prefill_rows > 0) return;
   }
@@ -41,6 +48,16 @@ std::vector<const SeqView*> overrun(const View& view, const PlanBuilder& builder
     }
   }
   return out;
+}
+
+Reason outgrew(const View& view, const SeqView& seq) {
+  const uint32_t has = seq.blocks + seq.promised(Tier::kDevice) / view.geometry.groups();
+  const uint32_t needs = view.geometry.blocks_for(seq.known_tokens);
+  return {Cause::kOutgrew,
+          seq.id,
+          {},
+          static_cast<double>(needs - std::min(needs, has)),
+          static_cast<double>(has)};
 }
 
 }  // namespace kvasir

@@ -28,5 +28,7 @@ void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBu
 
 // The running sequences that have used up their promises and need more.
 std::vector<const SeqView*> overrun(const View& view, const PlanBuilder& builder);
+// Why one of them is preempted.
+Reason outgrew(const View& view, const SeqView& seq);
 
 }  // namespace kvasir

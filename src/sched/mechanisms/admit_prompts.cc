@@ -1,6 +1,7 @@
 #include "sched/mechanisms/admit_prompts.h"
 
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 namespace {
@@ -12,7 +13,8 @@ bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBu
   if (!first && builder.planned_tokens() + tokens > view.limits.max_num_batched_tokens) return false;
   // Beside nothing else even a sequence that needs every block is admitted.
   const uint32_t watermark = builder.running_seqs() == 0 ? 0 : admission_watermark(view);
-  if (!builder.admit(seq, {watermark + awaited})) return false;
+  const AdmitOptions options{.spare_blocks = watermark + awaited};
+  if (!builder.admit(seq, options)) return refused(view, seq, options, builder);
   builder.prefill(seq, tokens);
   return true;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/mechanisms/refused.h"
+
 namespace kvasir {
 
 uint32_t chunk_room(const View& view, const PlanBuilder& builder, uint32_t threshold) {
@@ -25,7 +27,8 @@ bool admit_chunk(const View& view, const SeqView& seq, uint32_t threshold, uint3
   const uint32_t room = chunk_room(view, builder, threshold);
   if (room == 0) return false;
   // Beside nothing else even a sequence that needs every block is admitted.
-  if (!builder.admit(seq, {builder.running_seqs() == 0 ? 0 : spare_blocks})) return false;
+  const AdmitOptions options{.spare_blocks = builder.running_seqs() == 0 ? 0 : spare_blocks};
+  if (!builder.admit(seq, options)) return refused(view, seq, options, builder);
   builder.prefill(seq, room);
   return true;
 }

@@ -13,8 +13,9 @@ uint32_t continue_running(const View& view, PlanBuilder& builder, PreemptBy by) 
   return continue_running(by_arrival(view.running), builder, by);
 }
 
-uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by) {
-  const uint32_t preempted = decode_or_preempt(running, builder, by);
+uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
+                          const VictimRule& rule) {
+  const uint32_t preempted = decode_or_preempt(running, builder, by, rule);
   for (const SeqView* seq : running) {
     if (seq->decoding() || builder.has_rows(seq->id) || builder.preempted(seq->id)) continue;
     builder.prefill(*seq, seq->tokens_to_compute());

@@ -17,6 +17,7 @@ bool any_prefilling(const View& view);
 // number of preemptions.
 uint32_t continue_running(const View& view, PlanBuilder& builder, PreemptBy by);
 // The same in the order of `running`; the last is preempted first.
-uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by);
+uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
+                          const VictimRule& rule = {});
 
 }  // namespace kvasir

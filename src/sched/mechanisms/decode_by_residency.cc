@@ -91,11 +91,13 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
     if (!seq.decoding() || !seq.resident() || !builder.can_run(seq)) continue;
     while (i < end && !builder.decode(seq)) {
       if (offloads || builder.coming_cells() >= awaited + groups) {
+        builder.because({Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder.coming_blocks())});
         awaited += groups;
         break;
       }
       if (end == 1 || !builder.can_stop(*running[end - 1])) break;
       const SeqView& last = *running[--end];
+      builder.because(preempted_for_token(Cause::kArrivedLast, last, seq));
       if (!builder.preempt_and_offload(last)) builder.preempt_and_drop(last);
       ++preempted;
     }

@@ -33,17 +33,14 @@ uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
   }));
 }
 
-uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by) {
-  return decode_or_preempt(running, builder, by, [&](const SeqView& seq) { return builder.decode(seq); });
-}
-
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
-                           const std::function<bool(const SeqView&)>& decode) {
+                           const VictimRule& rule) {
   const auto preempt = [&](const SeqView& seq, const SeqView& other) {
-    builder.because({Cause::kNeedsBlock, seq.id, other.id});
+    builder.because(preempted_for_token(rule ? rule(seq) : Cause::kArrivedLast, seq, other));
     if (by != PreemptBy::kSwap || !builder.preempt_and_offload(seq)) builder.preempt_and_drop(seq);
   };
-  return decode_or_preempt(running, builder, preempt, decode);
+  return decode_or_preempt(running, builder, preempt,
+                           [&](const SeqView& seq) { return builder.decode(seq); });
 }
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
@@ -55,6 +52,8 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
     if (!running[i]->decoding() || !builder.can_run(*running[i])) continue;
     while (i < end && !decode(*running[i])) {
       if (builder.coming_blocks() > awaited) {
+        builder.because(
+            {Cause::kNoFreeBlock, running[i]->id, {}, 1, static_cast<double>(builder.coming_blocks())});
         ++awaited;
         break;
       }

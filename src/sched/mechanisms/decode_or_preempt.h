@@ -22,11 +22,20 @@ bool wants_block(const View& view, const SeqView& seq);
 uint32_t blocks_wanted(const View& view);
 uint32_t blocks_wanted(const View& view, const PlanBuilder& builder);
 
+// Why `seq` is preempted for the next token of `other`, by a rule that Cause names (kArrivedLast and others).
+inline Reason preempted_for_token(Cause rule, const SeqView& seq, const SeqView& other) {
+  return {rule, seq.id, other.id, /*blocks=*/1};
+}
+
 // What happens to the cells of a sequence that is preempted.
 enum class PreemptBy {
   kRecompute,  // given up
   kSwap,       // copied to the host; given up if the host has no room for them
 };
+
+// By which rule a sequence is the last to be served: one of the causes for whose sake `other` needs blocks.
+// Default: kArrivedLast.
+using VictimRule = std::function<Cause(const SeqView&)>;
 
 // Plans a decode for each decoding sequence in `running`, in order. If there is no block for one, preempts
 // the last sequence of `running` that has no rows yet, until there is a block or the sequence itself was the
@@ -37,13 +46,10 @@ enum class PreemptBy {
 // its own is left out, too. And the first of `running` is never preempted: if the others shared their blocks,
 // these count as free only in the next view, and it gets them then.
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
-                           PreemptBy by = PreemptBy::kRecompute);
+                           PreemptBy by = PreemptBy::kRecompute, const VictimRule& rule = {});
 
-// The same with `decode` as the function that plans a decode. It plans nothing and returns false without
-// room.
-uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
-                           const std::function<bool(const SeqView&)>& decode);
-// The same with `preempt` as the function that preempts a sequence for another, too, and gives the reason.
+// The same with `decode` as the function that plans a decode, which plans nothing and returns false without
+// room, and `preempt` as the one that preempts a sequence for another and gives the reason.
 using Preempt = std::function<void(const SeqView& seq, const SeqView& other)>;
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
                            const Preempt& preempt, const std::function<bool(const SeqView&)>& decode);

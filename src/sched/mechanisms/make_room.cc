@@ -1,6 +1,7 @@
 #include "sched/mechanisms/make_room.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvasir {
 namespace {
@@ -30,6 +31,8 @@ uint32_t make_room(const View& view, const SeqView& head, const std::vector<cons
   if (first >= running.size() || most < wanted) return 0;
   uint32_t preempted = 0;
   for (size_t end = running.size(); end > first && !enough(); --end) {
+    builder.because({Cause::kLowestPriority, running[end - 1]->id, head.id,
+                     std::ceil(static_cast<double>(cells_needed(view, head)) / static_cast<double>(groups))});
     builder.preempt_and_drop(*running[end - 1]);
     ++preempted;
   }

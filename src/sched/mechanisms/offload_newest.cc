@@ -52,11 +52,17 @@ int64_t offload_newest(const View& view, const std::vector<const SeqView*>& runn
     const uint32_t blocks = seq.ready_tokens / view.geometry.block_tokens;
     const uint32_t of_half = std::min(owns, blocks * half);
     const bool half_will_do = whole && coming + of_half >= cells;
+    uint32_t stay = 0;
+    const auto missing = static_cast<double>(cells - coming);
     if (!half_will_do && offload(view, seq, from, all, builder)) {
       coming += std::min(owns, blocks * all);
     } else if (whole && offload(view, seq, from, half, builder)) {
       coming += of_half;
+      stay = all - half;
+    } else {
+      continue;
     }
+    builder.because({Cause::kGivesLayers, seq.id, {}, missing, static_cast<double>(stay)});
   }
   return coming;
 }

@@ -12,6 +12,8 @@ uint32_t recall_loans(const View& view, PlanBuilder& builder) {
     const SeqView* guest = parties.find(claim.debtor);
     const SeqView* host = parties.find(claim.creditor);
     if (guest == nullptr || host == nullptr || host->known_tokens < claim.due_tokens) continue;
+    builder.because({Cause::kLoanIsDue, guest->id, host->id, static_cast<double>(claim.cells),
+                     static_cast<double>(host->known_tokens)});
     builder.preempt_and_drop(*guest);
     ++preempted;
   }

@@ -33,11 +33,17 @@ uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder) 
     // What is to come free is its own; the newest leaf stays.
     const uint32_t first = spilt_blocks(view, *seq) * g.block_tokens;
     const uint32_t last = seq->ready_tokens / kLeafTokens * kLeafTokens;
-    for (uint32_t begin = first; begin + kLeafTokens < last && coming < cells; begin += kLeafTokens) {
+    const uint32_t missing = cells - coming;
+    uint32_t begin = first;
+    for (; begin + kLeafTokens < last && coming < cells; begin += kLeafTokens) {
       const Interval leaf = {begin, begin + kLeafTokens};
       if (!builder.add_copies(*seq, leaf, all, Tier::kHost, Trigger::kNow)) return coming;
       builder.release(*seq, leaf, all, Tier::kDevice);
       coming += g.blocks_per_leaf() * g.groups();
+    }
+    if (begin > first) {
+      builder.because(
+          {Cause::kSpills, seq->id, {}, static_cast<double>(missing), static_cast<double>(begin - first)});
     }
     if (coming >= cells) break;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/mechanisms/refused.h"
+
 namespace kvasir {
 namespace {
 
@@ -35,7 +37,11 @@ uint32_t swap_in(const View& view, const std::vector<const SeqView*>& waiting, u
   for (const SeqView* seq : waiting) {
     if (seq->blocks == 0 || !can_come_back(*seq, builder)) continue;
     const RowOptions options = rows ? rows(*seq) : RowOptions{};
-    if (!builder.admit(*seq, {builder.running_seqs() == 0 ? 0 : watermark})) break;
+    const AdmitOptions into{.spare_blocks = builder.running_seqs() == 0 ? 0 : watermark};
+    if (!builder.admit(*seq, into)) {
+      refused(view, *seq, into, builder);
+      break;
+    }
     ++admitted;
     if (!plan_rows(view, *seq, options, builder) && rows) plan_rows(view, *seq, {}, builder);
   }

@@ -1,5 +1,6 @@
 #include "sched/mechanisms/swap_or_recompute.h"
 
+#include <cmath>
 #include <limits>
 
 namespace kvasir {
@@ -21,10 +22,21 @@ double recompute_seconds(const View& view, const SeqView& seq) {
 }
 
 void preempt_by(PreemptionStrategy strategy, const View& view, const SeqView& seq, PlanBuilder& builder) {
-  const bool swap =
-      strategy == PreemptionStrategy::kSwap ||
-      (strategy == PreemptionStrategy::kCheaper && swap_seconds(view, seq) < recompute_seconds(view, seq));
-  if (!swap || !builder.preempt_and_offload(seq)) builder.preempt_and_drop(seq);
+  bool swap = strategy == PreemptionStrategy::kSwap;
+  Reason why{Cause::kSwaps, seq.id};
+  if (strategy == PreemptionStrategy::kCheaper) {
+    why.a = swap_seconds(view, seq);
+    why.b = recompute_seconds(view, seq);
+    swap = why.a < why.b;
+  }
+  const bool was_compared = std::isfinite(why.a) && why.a > 0 && view.costs.known();
+  if (!swap) {
+    why.cause = Cause::kRecomputes;
+    builder.preempt_and_drop(seq);
+  } else if (!builder.preempt_and_offload(seq)) {
+    return builder.preempt_and_drop(seq);  // there is no room
+  }
+  if (was_compared) builder.because(why);
 }
 
 }  // namespace kvasir

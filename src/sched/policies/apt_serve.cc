@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -19,6 +20,7 @@
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/hybrid_knapsack.h"
 #include "sched/mechanisms/pending_time.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/swap_or_recompute.h"
 #include "sched/policy_settings.h"
 
@@ -352,13 +354,12 @@ class AptServeStep {
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
     if (!fits_budget(rows)) return false;
     // Other requests do not give up memory for one that cannot be admitted with it either.
-    if (seq.stalled || seq.tail_busy) return false;
-    if (as_x && !ring_passes_x(seq, rows)) return false;
+    if (seq.stalled || seq.tail_busy || (as_x && !ring_passes_x(seq, rows))) return false;
     make_room_for(seq, as_x);
     const AdmitOptions into =
         as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
     if (as_x && !has_room_for_x(seq, rows)) return false;
-    if (!builder_.admit(seq, into)) return false;
+    if (!builder_.admit(seq, into)) return refused(view_, seq, into, builder_);
     if (builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) == 0) return true;
     if (as_x) count_hidden(seq);
     return true;
@@ -429,8 +430,8 @@ class AptServeStep {
     for (uint32_t i : choice.order) {
       if (choice.forms[i] == HybridForm::kX && switches_running() && switch_to_x(*decoding[i])) ++switched;
     }
-    const auto is_left = [&](const SeqView& seq) {
-      return !builder_.has_rows(seq.id) && !builder_.preempted(seq.id);
+    const auto is_left = [&](const SeqView& s) {
+      return !builder_.has_rows(s.id) && !builder_.preempted(s.id);
     };
     wanted_ = blocks_wanted(view_, builder_);
     order.reserve(running_.size());
@@ -446,11 +447,15 @@ class AptServeStep {
       const bool chosen = options_.adaptive && choice.forms[i] != HybridForm::kNone;
       if (!chosen && is_left(*decoding[i])) order.push_back(decoding[i]);
     }
-    for (const SeqView* seq : running_) {
-      if (!seq->decoding()) order.push_back(seq);
-    }
-    return switched + decode_or_preempt(order, builder_, PreemptBy::kRecompute,
-                                        [&](const SeqView& seq) { return decode_one(seq); });
+    std::copy_if(running_.begin(), running_.end(), std::back_inserter(order),
+                 [](const SeqView* seq) { return !seq->decoding(); });
+    const auto preempt = [&](const SeqView& seq, const SeqView& other) {
+      const Cause least = options_.adaptive ? Cause::kLeastValue : Cause::kArrivedLast;
+      builder_.because(preempted_for_token(seq.decoding() ? least : Cause::kPromptIsBegun, seq, other));
+      builder_.preempt_and_drop(seq);
+    };
+    return switched +
+           decode_or_preempt(order, builder_, preempt, [&](const SeqView& s) { return decode_one(s); });
   }
 
   // Cells that several hold count for each of them, as they do in what each needs.

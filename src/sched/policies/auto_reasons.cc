@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sched/mechanisms/refused.h"
+
 namespace kvasir {
 namespace {
 
@@ -14,11 +16,12 @@ double finite(double seconds) {
 
 Reason why_preempted(const AutoRequest& victim, SeqId other) {
   const SeqId seq = victim.seq->id;
-  if (victim.keeps == Keeps::kLate) return {Cause::kIsLate, seq, other};
+  constexpr double kBlocks = 1;
+  if (victim.keeps == Keeps::kLate) return {Cause::kIsLate, seq, other, kBlocks};
   if (victim.keeps == Keeps::kCanWait && std::isfinite(victim.left_s)) {
-    return {Cause::kCanWait, seq, other, victim.left_s};
+    return {Cause::kCanWait, seq, other, victim.left_s, kBlocks};
   }
-  return {Cause::kCostliest, seq, other, victim.finish_s};
+  return {Cause::kCostliest, seq, other, victim.finish_s, kBlocks};
 }
 
 Reason why_admitted(const AutoRequest& r, bool paid) {
@@ -35,10 +38,9 @@ Reason why_refused(Refusal refusal, const AutoRequest& r, uint32_t spare, const 
   if (refusal == Refusal::kSlots) {
     return {Cause::kNoPlace, seq.id, {}, static_cast<double>(builder.running_seqs())};
   }
-  const uint32_t all = view.geometry.blocks_for(seq.known_tokens);
-  const uint32_t has = seq.resident_blocks + seq.cached_resident_cells / view.geometry.groups();
   const auto room = static_cast<double>(std::max<int64_t>(0, builder.available_blocks() - spare));
-  return {Cause::kNoMemory, seq.id, {}, static_cast<double>(all - std::min(all, has)), room};
+  return {
+      Cause::kNoMemory, seq.id, {}, static_cast<double>(blocks_missing(view, seq, seq.known_tokens)), room};
 }
 
 Reason why_no_time(SeqId seq, const GapBound& exceeded) {

@@ -10,7 +10,7 @@
 
 namespace kvasir {
 
-// Why `victim` gives up its memory, of which `other` needs a block.
+// Why `victim` gives up its memory, of which `other` needs one block for its next token.
 Reason why_preempted(const AutoRequest& victim, SeqId other);
 // Why it runs from now on. paid: on credit.
 Reason why_admitted(const AutoRequest& r, bool paid);

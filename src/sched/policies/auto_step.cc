@@ -103,7 +103,7 @@ class AutoStep {
   }
 
   Reason why_preempted(const SeqView& victim, const SeqView& other) const {
-    if (!options_.victims) return {Cause::kNeedsBlock, victim.id, other.id};
+    if (!options_.victims) return preempted_for_token(Cause::kArrivedLast, victim, other);
     return kvasir::why_preempted(requests_.running[&victim - view_.running.data()], other.id);
   }
 

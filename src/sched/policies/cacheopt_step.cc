@@ -13,6 +13,7 @@
 #include "sched/mechanisms/pending_time.h"
 #include "sched/mechanisms/preemption_order.h"
 #include "sched/mechanisms/prefill_time.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/share_excess.h"
 
 namespace kvasir {
@@ -261,7 +262,12 @@ class CacheOptStep {
     if (short_of_it && may_preempt) make_room_for(r, cells);
     if (builder_.preempted(seq.id)) return;
     if (r.waits) {
-      if (builder_.admit(seq, {.total_tokens = basic_tokens(seq)})) start(seq, rows);
+      const AdmitOptions basic{.total_tokens = basic_tokens(seq)};
+      if (builder_.admit(seq, basic)) {
+        start(seq, rows);
+      } else {
+        refused(view_, seq, basic, builder_);
+      }
     } else if (builder_.promise_own(seq, cells) || builder_.available_cells() >= groups_) {
       builder_.decode(seq);
     }
@@ -289,11 +295,18 @@ class CacheOptStep {
       if (victims.empty()) return;
       for (const SeqView* victim : victims) {
         if (room() >= cells) break;
+        builder_.because(why_preempted(*victim, *r.seq, cells));
         preempt_by(options_.strategy, view_, *victim, builder_);
         promise_changed(*victim);
       }
     }
     if (builder_.available_cells() < cells && !builder_.preempted(r.seq->id)) awaited_ += cells;
+  }
+
+  Reason why_preempted(const SeqView& victim, const SeqView& other, uint32_t cells) const {
+    const double blocks = (cells + groups_ - 1) / groups_;
+    if (!options_.victim_by_slo) return {Cause::kArrivedLast, victim.id, other.id, blocks};
+    return {Cause::kFirstInOrder, victim.id, other.id, blocks, static_cast<double>(estimate_.rest(victim))};
   }
 
   // Those that are to give up that many cells; none where all together have fewer.
@@ -507,7 +520,11 @@ class CacheOptStep {
     for (const Request& r : waiting_) {
       const SeqView& seq = *r.seq;
       const uint32_t rows = chunk_for(seq, /*urgent=*/true);
-      if (rows == 0 || !builder_.admit(seq, {.total_tokens = r.demand})) return;
+      if (rows == 0) return;
+      if (!builder_.admit(seq, {.total_tokens = r.demand})) {
+        refused(view_, seq, {.total_tokens = r.demand}, builder_);
+        return;
+      }
       start(seq, rows);
     }
   }

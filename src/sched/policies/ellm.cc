@@ -14,6 +14,7 @@
 #include "sched/mechanisms/overlap_search.h"
 #include "sched/mechanisms/partial_history.h"
 #include "sched/mechanisms/prompt_share.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/step_correction.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/swap_or_recompute.h"
@@ -324,7 +325,11 @@ class EllmStep {
           builder_.planned_tokens() + tokens > view_.limits.max_num_batched_tokens) {
         break;
       }
-      if (!builder_.admit(seq, {.spare_blocks = (alone ? 0 : watermark_) + awaited})) break;
+      const AdmitOptions into{.spare_blocks = (alone ? 0 : watermark_) + awaited};
+      if (!builder_.admit(seq, into)) {
+        refused(view_, seq, into, builder_);
+        break;
+      }
       builder_.prefill(seq, tokens);
     }
     decodes_alone_ = builder_.planned_tokens() == 0;
@@ -341,13 +346,17 @@ class EllmStep {
       if (!seq.decoding() || !builder_.can_run(seq)) continue;
       while (i < end && !decode_one(seq)) {
         if (builder_.coming_blocks() > awaited) {
+          builder_.because(
+              {Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder_.coming_blocks())});
           ++awaited;
           break;
         }
         // Where the batch is to be as large as it is, r makes room in a step or two: the latest wait for it.
         if (!giving_up_.empty() && !builder_.work().empty() && decision_.batch.requests >= running()) break;
         if (end == 1 || !builder_.can_stop(*running_[end - 1]) || gives_up(*running_[end - 1])) break;
-        preempt_by(PreemptionStrategy::kCheaper, view_, *running_[--end], builder_);
+        const SeqView& last = *running_[--end];
+        builder_.because(preempted_for_token(Cause::kArrivedLast, last, seq));
+        preempt_by(PreemptionStrategy::kCheaper, view_, last, builder_);
         ++preempted;
       }
     }
@@ -437,6 +446,8 @@ class EllmStep {
       const auto dropped = static_cast<uint32_t>(std::lround((host ? again : 1) * away));
       left -=
           keep_less(view_, *seq, {dropped, away - dropped}, dropped_groups(*seq, host ? again : 1), builder_);
+      builder_.because(
+          {Cause::kGivesBegin, seq->id, {}, static_cast<double>(away - before), static_cast<double>(away)});
       giving_up_.push_back(seq->id);
     }
   }

@@ -15,6 +15,7 @@
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/hidden_cache.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/restore_split.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
@@ -76,7 +77,7 @@ class HcacheStep {
     const uint32_t preempted = decode_or_preempt(
         running_, builder_,
         [&](const SeqView& seq, const SeqView& other) {
-          builder_.because({Cause::kNeedsBlock, seq.id, other.id});
+          builder_.because(preempted_for_token(Cause::kArrivedLast, seq, other));
           preempt(seq);
         },
         [&](const SeqView& seq) { return decode(seq); });
@@ -176,7 +177,7 @@ class HcacheStep {
       if (!alone && cells_with_x(seq, rows.x) <= view_.total_cells(Tier::kDevice)) return false;
       rows.x = {};
     }
-    if (!builder_.admit(seq, {spare})) return false;
+    if (!builder_.admit(seq, {spare})) return refused(view_, seq, {spare}, builder_);
     if (builder_.prefill(seq, tokens, rows) == 0 && !rows.x.empty()) builder_.prefill(seq, tokens);
     return true;
   }

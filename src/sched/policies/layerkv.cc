@@ -16,6 +16,7 @@
 #include "sched/mechanisms/measured_tpot.h"
 #include "sched/mechanisms/offload_newest.h"
 #include "sched/mechanisms/prefill_time.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/retained_layers.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/policy_settings.h"
@@ -202,7 +203,7 @@ class LayerKvStep {
       if (keeps < least_retained_groups(view_.geometry, link, rows, prefill_s, options_.beta)) return false;
       if (keeps < groups_) write.kv = into.kv = spread_evenly(LayerSet::all(groups_), keeps);
     }
-    if (!builder_.admit(seq, into)) return false;
+    if (!builder_.admit(seq, into)) return refused(view_, seq, into, builder_);
     if (builder_.prefill(seq, chunk, write) == 0) return false;
     spare_cells_ -= full * keeps + groups_;
     away_cells_ += full * (groups_ - keeps);

@@ -3,6 +3,7 @@
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/decode_in_order.h"
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
@@ -22,7 +23,11 @@ class OrcaPolicy final : public BatchPolicy {
     for (const SeqView& seq : view.waiting) {
       AdmitOptions whole;
       whole.total_tokens = seq.max_total_tokens;
-      if (!builder.admit(seq, whole) || builder.prefill(seq, seq.known_tokens) == 0) break;
+      if (!builder.admit(seq, whole)) {
+        refused(view, seq, whole, builder);
+        break;
+      }
+      if (builder.prefill(seq, seq.known_tokens) == 0) break;
     }
   }
 };

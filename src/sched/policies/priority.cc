@@ -25,7 +25,8 @@ class PriorityPolicy final : public BatchPolicy {
     auto running = by_rank(view.running, per_level_);
     RankQueue waiting(view.waiting, per_level_);
     const Displaced displaced = displace(view, waiting, running, builder);
-    const bool preempted = decode_or_preempt(running, builder) > 0;
+    const auto rule = [](const SeqView&) { return Cause::kLowestPriority; };
+    const bool preempted = decode_or_preempt(running, builder, PreemptBy::kRecompute, rule) > 0;
     // After a preemption the blocks given up are for the sequence that caused it.
     const bool admits = !preempted && displaced.count == 0;
     prefill(view, running, waiting, admits, displaced.by, builder);

@@ -37,7 +37,10 @@ class RlpPolicy final : public BatchPolicy {
   void plan_batch(const View& view, PlanBuilder& builder) override {
     if (survival_) rest_.observe(view);
     if (victim_ == RlpVictim::kItself) {
-      for (const SeqView* seq : overrun(view, builder)) builder.preempt_and_drop(*seq);
+      for (const SeqView* seq : overrun(view, builder)) {
+        builder.because(outgrew(view, *seq));
+        builder.preempt_and_drop(*seq);
+      }
     } else {
       make_room_in_order(view, builder);
     }
@@ -60,6 +63,7 @@ class RlpPolicy final : public BatchPolicy {
       for (const SeqView* victim : order) {
         if (builder.available_cells() + builder.coming_cells() >= cells) break;
         if (builder.preempted(victim->id) || !builder.can_stop(*victim)) continue;
+        builder.because(why_preempted(*victim, *seq, (cells + groups - 1) / groups));
         builder.preempt_and_drop(*victim);
         if (victim == seq) break;
       }
@@ -79,6 +83,15 @@ class RlpPolicy final : public BatchPolicy {
     std::stable_sort(out.begin(), out.end(),
                      [&](const SeqView* a, const SeqView* b) { return first(*a) < first(*b); });
     return out;
+  }
+  Reason why_preempted(const SeqView& victim, const SeqView& other, double blocks) const {
+    if (victim_ == RlpVictim::kLongest) {
+      return {Cause::kMostLeft, victim.id, other.id, blocks, static_cast<double>(rest(victim))};
+    }
+    if (victim_ == RlpVictim::kLeastKv) {
+      return {Cause::kLeastMemory, victim.id, other.id, blocks, static_cast<double>(victim.ready_tokens)};
+    }
+    return {Cause::kArrivedLast, victim.id, other.id, blocks};
   }
   uint32_t rest(const SeqView& seq) const {
     const uint32_t all = seq.prompt_tokens + output(seq);

@@ -23,6 +23,7 @@ class S3Policy final : public BatchPolicy {
   void plan_batch(const View& view, PlanBuilder& builder) override {
     if (survival_) rest_.observe(view);
     for (const SeqView* seq : overrun(view, builder)) {
+      builder.because(outgrew(view, *seq));
       if (!builder.preempt_and_offload(*seq)) builder.preempt_and_drop(*seq);
     }
     admit_or_go_on(

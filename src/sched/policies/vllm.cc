@@ -28,7 +28,10 @@ class VllmPolicy final : public BatchPolicy {
  private:
   void plan_batch(const View& view, PlanBuilder& builder) override {
     if (any_prefilling(view) || !admit(view, builder)) {
-      continue_running(by_lateness(view, view.running), builder, PreemptBy::kRecompute);
+      continue_running(
+          by_lateness(view, view.running), builder, PreemptBy::kRecompute, [&](const SeqView& seq) {
+            return demote_ && pends_too_long(seq, view.now) ? Cause::kIsLate : Cause::kArrivedLast;
+          });
     }
   }
 
