@@ -14,9 +14,11 @@ import argparse
 import hashlib
 import json
 import math
+import operator
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,6 +45,7 @@ FIGURES = {
 # What is drawn of each run.
 DRAWN = ("attainment_joint", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms", "output_throughput", "mean_e2el_ms",
          "mean_normalised_latency_ms")
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t with 1, 2, … degrees of freedom
 MOST_ROWS = 24  # of a chart
 MOST_BANDS = 3  # likewise
 MOST_SYSTEMS = 20
@@ -118,7 +121,8 @@ class Runs:
         figures = read.pop(f"{run['name']}.figures.json", None)
         kept = {"args": flags_of(run), "num_prompts": self.options.num_prompts, "digest": self.digest,
                 "seconds": time.monotonic() - begun, "cpu_seconds": cpu_seconds() - cpu_begun, "error": error, "figures": figures,
-                "results": [{"label": result["label"], "points": result.get("points") or [figures_alone(result)]} for result in read.values()],
+                "results": [{"label": result["label"], "points": result.get("points") or [figures_alone(result)],
+                             "of_seeds": [figures_alone(one) for one in result.get("runs", [])]} for result in read.values()],
                 "said": done.stdout}
         temporary = self.path(experiment, run).with_suffix(".tmp")
         temporary.write_text(json.dumps(kept), encoding="utf-8")
@@ -197,7 +201,7 @@ def figure_of(kept, policy, key, rate):
 
 
 def over(one, other):
-    """The quotient of two means; the interval is that of independent ones, which seeds in common make smaller."""
+    """The quotient of two means; the interval is that of independent ones."""
     if one is None or other is None or other[0] == 0:
         return None
     value = one[0] / other[0]
@@ -208,14 +212,36 @@ def less(one, other):
     return None if one is None or other is None else (one[0] - other[0], math.hypot(one[1], other[1]))
 
 
+def of_seeds(kept, policy, key, rate):
+    """{seed: the figure} of a policy at a rate, or at the only one; empty where only means are kept."""
+    ones = [one for result in kept["results"] if result["label"] == policy for one in result.get("of_seeds", []) if one.get(key) is not None]
+    if rate is None:
+        return {one["seed"]: one[key] for one in ones} if len({one["request_rate"] for one in ones}) == 1 else {}
+    return {one["seed"]: one[key] for one in ones if abs(one["request_rate"] / rate - 1) < 1e-6}
+
+
+def half_width(values):
+    """Half of the 95 % interval of the mean."""
+    return T_975[min(len(values) - 2, len(T_975) - 1)] * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def by_pairs(value, entry, other, kept, rate, join):
+    """`value` with the interval over pairs of the same seed, where these are kept."""
+    one, two = (of_seeds(kept, policy, entry["key"], rate) for policy in (entry["policy"], other))
+    pairs = [join(one[seed], two[seed]) for seed in sorted(one.keys() & two.keys()) if join is operator.sub or two[seed]]
+    return (value[0], half_width(pairs)) if value and len(pairs) > 1 else value
+
+
 def ours_at(entry, kept, of_runs, rate):
     own = figure_of(kept, entry["policy"], entry["key"], rate)
     if "less" in entry:
-        return less(own, figure_of(kept, entry["less"], entry["key"], rate))
+        return by_pairs(less(own, figure_of(kept, entry["less"], entry["key"], rate)), entry, entry["less"], kept, rate, operator.sub)
     if "over_runs" in entry:
         parts = [figure_of(of_runs[run], entry["over"], entry["key"], rate) if run in of_runs else None for run in entry["over_runs"]]
         return over(own, None if None in parts else (sum(mean for mean, _ in parts), math.hypot(*(half for _, half in parts))))
-    return over(own, figure_of(kept, entry["over"], entry["key"], rate)) if "over" in entry else own
+    if "over" not in entry:
+        return own
+    return by_pairs(over(own, figure_of(kept, entry["over"], entry["key"], rate)), entry, entry["over"], kept, rate, operator.truediv)
 
 
 def rates_of(kept):
@@ -546,7 +572,7 @@ def page(runs, experiments):
     blocks = [{"text": f"Made by ./dev reproduce: {here} of {len(every)} runs are here.{took} By what has been recorded, {expected(every)}.{few}"},
               {"text": "The paper's figures are those of its text; where it prints only a picture there is none. In charts they are hollow marks, and, "
                "where the text gives a range or no rate, bands and lines. Error bars are 95 % intervals over seeds; those of quotients and differences "
-               "take the two for independent. Each chart is an SVG file in charts/.", "dim": True},
+               "are over pairs of the same seed, and where they are of several runs or rates take the parts for independent. Each chart is an SVG file in charts/.", "dim": True},
               {"links": [[paper, f"#{prefix}"] for prefix, paper in PAPERS.items() if any(name.startswith(prefix) for name, _ in experiments)]},
               {"heading": "Claims, as docs/reproduction.md judges them"}, *claims()]
     papers = list(PAPERS.items())

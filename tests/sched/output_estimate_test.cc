@@ -105,6 +105,15 @@ TEST(OutputEstimate, AShareWhereNothingIsKnown) {
   EXPECT_EQ(e.at(0.9, Deviation::kLonger), 110u);
 }
 
+// RLP's: the prediction and so many tokens, whatever is known of others.
+TEST(OutputEstimate, SoManyTokensWhateverIsKnown) {
+  Estimate e;
+  e.options.padding = Padding::kTokens;
+  EXPECT_EQ(e.at(0.9, Deviation::kShorter), 200u) << "100 + 100";
+  e.options.tokens = 30;
+  EXPECT_EQ(e.at(0.5, Deviation::kLonger), 130u);
+}
+
 TEST(OutputEstimate, ALongerOutputGetsAUnitMore) {
   Estimate e;
   e.seq = decoding_seq(1, 20, 20 + 160);

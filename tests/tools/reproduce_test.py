@@ -171,6 +171,22 @@ class ReproduceTest(unittest.TestCase):
         self.assertEqual(rows, [{"name": "auto − vllm, 2/s", "points": [{"value": 5, "to": 20, "system": 1, "hollow": True},
                                                                          {"value": 10, "half": 0, "system": 0}]}])
 
+    # Quotients of 2 and 4, and differences of 10 and 30, in two seeds: 12.706 times the deviation over the root of two.
+    def test_intervals_over_pairs_of_a_seed(self):
+        def of(policy, figures):
+            return {"label": policy, "points": [{"request_rate": 2, "x": sum(figures) / 2, "intervals": {"x": {"half_width": 99}}}],
+                    "of_seeds": [{"request_rate": 2, "seed": seed, "x": figure} for seed, figure in enumerate(figures)]}
+        kept = {"results": [of("auto", [20, 40]), of("vllm", [10, 10])]}
+        entry = {"policy": "auto", "key": "x"}
+        for rate in (2, None):
+            quotient = reproduce.ours_at({**entry, "over": "vllm"}, kept, {}, rate)
+            self.assertEqual(quotient[0], 3)
+            self.assertAlmostEqual(quotient[1], 12.706)
+            self.assertAlmostEqual(reproduce.ours_at({**entry, "less": "vllm"}, kept, {}, rate)[1], 127.06)
+        for result in kept["results"]:
+            del result["of_seeds"]
+        self.assertAlmostEqual(reproduce.ours_at({**entry, "less": "vllm"}, kept, {}, 2)[1], 99 * 2**0.5, msg="only means are kept")
+
     def test_charts_over_the_rate(self):
         self.reproduce("ellm-fig1")
         ttft = self.chart("Mean TTFT", "bands")

@@ -57,7 +57,7 @@ double hoeffding_padding(const LengthClass& alike, double confidence) {
 
 OutputEstimate::OutputEstimate(const View& view, double confidence, const PaddingOptions& options)
     : options_(options), confidence_(confidence) {
-  if (options.padding == Padding::kShare) return;
+  if (options.padding == Padding::kShare || options.padding == Padding::kTokens) return;
   if (options.survival) classes_ = view.length_classes;
   padding_.reserve(view.length_classes.size());
   for (const LengthClass& alike : view.length_classes) {
@@ -75,6 +75,7 @@ OutputEstimate::OutputEstimate(const View& view, double confidence, const Paddin
 double OutputEstimate::padded(const SeqView& seq) const {
   const LengthPrediction& predicted = seq.predicted;
   const double point = predicted.output_tokens;
+  if (options_.padding == Padding::kTokens) return point + options_.tokens;
   const size_t alike = predicted.length_class;
   if (alike >= padding_.size() || !padding_[alike]) return point * (1 + options_.share);
   if (options_.survival && options_.padding == Padding::kQuantile) {

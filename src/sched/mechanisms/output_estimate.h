@@ -30,12 +30,14 @@ enum class Padding : uint8_t {
   kQuantile,   // of the residuals, at the confidence
   kHoeffding,  // Equation 3
   kShare,      // a fixed share of the prediction
+  kTokens,     // so many tokens, as RLP adds them
 };
 
 struct PaddingOptions {
   Padding padding = Padding::kQuantile;
-  double share = 0.1;  // of kShare; also used while no request of the class has finished
-  uint32_t least = 8;  // the least estimate, and the step by which an exceeded estimate grows
+  double share = 0.1;     // of kShare; also used while no request of the class has finished
+  uint32_t tokens = 100;  // of kTokens
+  uint32_t least = 8;     // the least estimate, and the step by which an exceeded estimate grows
   // kQuantile: of the residuals of those only whose outputs are longer than that of the sequence is already,
   // so the estimate grows with it before it is exceeded.
   bool survival = false;

@@ -48,6 +48,8 @@ struct AptServeOptions {
   // kept as X may take, so that each can have its token in time.
   double step_share = 0.5;
   double all_share = 0.25;
+  // A request kept as X sits out a step in which its token costs too much. The paper runs all of them.
+  bool sit_out = true;
   SwitchToX to_x = SwitchToX::kNone;
   // The time of recomputing its history counts in the value of one that runs. Equation 8 leaves it out.
   bool switch_cost = true;
@@ -503,7 +505,8 @@ class AptServeStep {
     // It sits out while its token would cost the others more than it has waited.
     const double waited = pending(seq);
     const bool due = seq.slo.tbt_ms > 0 && waited > options_.step_share * seq.slo.tbt_ms / 1e3;
-    if (!may_be_projected(seq) || (!due && waited < requests_ * projection_seconds(view_, seq))) return true;
+    const bool costs_too_much = !due && waited < requests_ * projection_seconds(view_, seq);
+    if (options_.sit_out && (costs_too_much || !may_be_projected(seq))) return true;
     return decode_as_x(seq);
   }
 
@@ -576,6 +579,7 @@ std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) 
   o.hidden_share = settings.number("hidden-share", o.hidden_share, 0, 1);
   o.step_share = settings.number("step-share", o.step_share, 0.01, 1);
   o.all_share = settings.number("all-share", o.all_share, 0.01, 1);
+  o.sit_out = settings.flag("sit-out", o.sit_out);
   const std::string to_x = settings.word("to-x", "off", {"off", "returning", "running", "queue"});
   o.to_x = to_x == "returning" ? SwitchToX::kReturning
            : to_x == "running" ? SwitchToX::kRunning

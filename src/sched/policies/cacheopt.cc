@@ -77,12 +77,15 @@ bool is_first(PolicySettings& settings, std::string_view key, bool otherwise, st
 
 void read_padding(PolicySettings& settings, CacheOptOptions& o) {
   const std::string_view otherwise = o.padding.padding == Padding::kHoeffding ? "hoeffding" : "quantile";
-  const std::string padding = settings.word("padding", otherwise, {"quantile", "hoeffding", "share"});
+  const std::string padding =
+      settings.word("padding", otherwise, {"quantile", "hoeffding", "share", "tokens"});
   o.padding.padding = padding == "hoeffding" ? Padding::kHoeffding
                       : padding == "share"   ? Padding::kShare
+                      : padding == "tokens"  ? Padding::kTokens
                                              : Padding::kQuantile;
   o.padding.survival = settings.flag("survival", o.padding.survival);
   o.padding.share = settings.number("share", o.padding.share, 0, 10);
+  o.padding.tokens = settings.whole("tokens", o.padding.tokens, 0, 1u << 20);
   o.padding.least = settings.whole("unit", o.padding.least, 1, 1024);
   o.confidence.fixed = settings.number("confidence", o.confidence.fixed, 0, 0.999);
   o.confidence.most = settings.number("alpha", o.confidence.most, 0.01, 100);

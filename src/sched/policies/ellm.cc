@@ -47,13 +47,11 @@ struct EllmOptions {
   // chosen.
   double ratio = -1;
   double again = -1;
+  // By how much a batch with r > 0 must be better than the best one with r = 0: beliefs err, and the change
+  // costs. Half of that where something is not kept already, since changing to and fro costs, too.
+  double gain = 1.10;
 };
 
-// By how much a batch with r > 0 must be better than the best one with r = 0: beliefs err, and the change
-// costs.
-constexpr double kLeastGain = 1.10;
-// The same where something is not kept already: changing to and fro costs more than it gains.
-constexpr double kLeastGainToStay = 1.05;
 // Waiting requests that are looked at beyond those that run.
 constexpr size_t kLookAhead = 64;
 // Tokens ahead of what is known for which a request is to find room: what is given up comes free steps later.
@@ -286,7 +284,7 @@ class EllmStep {
 
   Decision the_better(Decision partial, const Decision& whole) const {
     partial.most_requests = partial.batch.requests;
-    const double gain = any_partial_ ? kLeastGainToStay : kLeastGain;
+    const double gain = any_partial_ ? (1 + options_.gain) / 2 : options_.gain;
     return partial.batch.ratio > 0 && better(partial.batch, whole.batch, gain) ? partial : whole;
   }
 
@@ -541,6 +539,7 @@ std::unique_ptr<BatchPolicy> make_ellm(PolicySettings& settings) {
   o.ratio = settings.number("ratio", o.ratio, 0, 1);
   o.again = settings.number("again", o.again, 0, 1);
   settings.needs("again", {"ratio"});
+  o.gain = settings.number("gain", o.gain, 1, 10);
   return std::make_unique<EllmPolicy>(o);
 }
 
