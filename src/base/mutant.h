@@ -48,6 +48,7 @@ enum class Mutant {
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
+  kParallelInSeries,   // the feed-forward of a lone row's parallel block takes what attention has added to
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
   kAbsorbedByOtherHead,  // a lone row's queries of latent attention take what belongs to the head before
   kRopePartMissing,      // they lack the part that RoPE turns

@@ -468,7 +468,7 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
     add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_output_bias, l.attn_post_norm);
-    add_to(x, feed_forward(l, norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
+    add_to(x, feed_forward(l, c.parallel ? normed : norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
   }
   ++position_;
   hidden_ = norm(x, w.output_norm);

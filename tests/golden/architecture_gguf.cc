@@ -15,14 +15,18 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {
-    {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}, {"gpt_oss", "gpt-oss"},
-    {"dots1", "dots1"},           {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
-    {"mixtral", "llama"},         {"olmoe", "olmoe"},           {"qwen2_moe", "qwen2moe"},
-    {"qwen3_moe", "qwen3moe"},    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
-    {"granite", "granite"},       {"llama", "llama"},           {"ministral3", "mistral3"},
-    {"mistral", "llama"},         {"olmo2", "olmo2"},           {"phi3", "phi3"},
-    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},           {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {{"cohere2", "cohere2"},       {"glm4", "glm4"},
+                                    {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"},
+                                    {"gpt_oss", "gpt-oss"},       {"dots1", "dots1"},
+                                    {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
+                                    {"mixtral", "llama"},         {"olmoe", "olmoe"},
+                                    {"qwen2_moe", "qwen2moe"},    {"qwen3_moe", "qwen3moe"},
+                                    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
+                                    {"granite", "granite"},       {"llama", "llama"},
+                                    {"ministral3", "mistral3"},   {"mistral", "llama"},
+                                    {"olmo2", "olmo2"},           {"phi3", "phi3"},
+                                    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},
+                                    {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
@@ -46,6 +50,8 @@ constexpr Names kNumbers[] = {{"attention_multiplier", "attention.scale"},
                               {"attn_logit_softcapping", "attn_logit_softcapping"},
                               {"embedding_multiplier", "embedding_scale"},
                               {"final_logit_softcapping", "final_logit_softcapping"},
+                              {"layer_norm_eps", "attention.layer_norm_epsilon"},
+                              {"logit_scale", "logit_scale"},
                               {"logits_scaling", "logit_scale"},
                               {"residual_multiplier", "residual_scale"},
                               {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
@@ -72,6 +78,8 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"mlp.gate_up_proj", "ffn_up"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"post_feedforward_layernorm", "post_ffw_norm"},
+                                   {"post_mlp_layernorm", "post_ffw_norm"},
+                                   {"post_self_attn_layernorm", "post_attention_norm"},
                                    {"pre_feedforward_layernorm", "ffn_norm"},
                                    {"self_attn.k_norm", "attn_k_norm"},
                                    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},

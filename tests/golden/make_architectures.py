@@ -126,7 +126,20 @@ CONFIGS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0},
         },
     },
+    "cohere2": WIDE | {"model_type": "cohere2", "architectures": ["Cohere2ForCausalLM"], "layer_norm_eps": 1e-5,
+                       "logit_scale": 0.26, "sliding_window": 96, "sliding_window_pattern": 4, "attention_bias": False,
+                       "tie_word_embeddings": True, "rope_theta": 50000.0, "rotary_pct": 1.0, "layer_switch": 4,
+                       "position_embedding_type": "rope_gptj", "use_parallel_block": True},
+    "cohere2_layers": WIDE | {"model_type": "cohere2", "architectures": ["Cohere2ForCausalLM"], "layer_norm_eps": 1e-5,
+                              "logit_scale": 0.5, "sliding_window": 96, "attention_bias": True, "tie_word_embeddings": True,
+                              "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]},
+    "glm4": {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"], "attention_bias": True,
+             "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5},
     "phi3": WIDE | PHI3 | {"sliding_window": 256},
+    "phi4": WIDE | PHI3 | {"num_attention_heads": 8, "num_key_value_heads": 2, "rope_theta": 250000.0},
+    "phi4_mini": PHI3 | LONGROPE | {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2,
+                                    "original_max_position_embeddings": 128, "sliding_window": 262144,
+                                    "tie_word_embeddings": True},
     "phi3_longrope": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 128},
     "phi3_longrope_short": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 512},
     "smollm3": WIDE | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 1, 0],
@@ -185,6 +198,8 @@ def config_of(name):
     config = COMMON | CONFIGS[name]
     if name == "gemma3_nested":  # its bases are in rope_parameters
         del config["rope_theta"]
+    if "layer_norm_eps" in config:
+        del config["rms_norm_eps"]
     if "hidden_size" in CONFIGS[name]:  # as those files are: without it
         del config["head_dim"]
     return config
@@ -259,7 +274,7 @@ def statistics_of(name, shape, model_type):
         return 0.0, 0.3 / shape[1] ** 0.5
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
         return 1.3 - one, 0.15
-    if "post_feedforward_layernorm" in name or (
+    if any(part in name for part in ("post_feedforward_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")) or (
         "post_attention_layernorm" in name and model_type in ("gemma2", "gemma3_text", "olmo2")
     ):
         return 0.7 - one, 0.1

@@ -23,7 +23,8 @@ std::string shared_expert(const std::string& architecture) {
 
 // In the names of GGUF: what the architecture calls them.
 std::string their_stem(const std::string& architecture, const std::string& ours) {
-  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3";
+  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3",
+             is_glm4 = architecture == "glm4";
   const std::map<std::string, std::string> opt = {{"attn_q", "self_attn.q_proj"},
                                                   {"attn_k", "self_attn.k_proj"},
                                                   {"attn_v", "self_attn.v_proj"},
@@ -46,12 +47,12 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
       {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
       {"ffn_gate", "mlp.gate_proj"},
-      {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
+      {"ffn_up", is_glm4 || architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
       {"ffn_down", "mlp.down_proj"},
       {"attn_norm", "input_layernorm"},
       {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
-      {"post_attention_norm", "post_attention_layernorm"},
-      {"post_ffw_norm", "post_feedforward_layernorm"},
+      {"post_attention_norm", is_glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm"},
+      {"post_ffw_norm", is_glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm"},
       {"ffn_gate_inp", architecture == "llama"        ? "block_sparse_moe.gate"
                        : architecture == "granitemoe" ? "block_sparse_moe.router.layer"
                        : architecture == "gpt-oss"    ? "mlp.router"
@@ -247,6 +248,11 @@ json config_of(const TinyLlamaShape& s) {
                               {"mscale", 1.0},
                               {"mscale_all_dim", 1.0},
                               {"llama_4_scaling_beta", 0.3}};
+  }
+  if (name == "glm4") out["partial_rotary_factor"] = 0.5;
+  if (name == "cohere2") {
+    out.erase("rms_norm_eps");
+    out.update({{"layer_norm_eps", 1e-5}, {"logit_scale", 0.5}, {"sliding_window", s.window}});
   }
   if (name == "phi3") out.update({{"partial_rotary_factor", 0.5}, {"sliding_window", s.window}});
   if (s.experts > 0) add_experts(out, s);

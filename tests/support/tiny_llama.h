@@ -55,6 +55,8 @@ TinyLlamaShape tiny_gqa();
 // Granite's factors and RoPE over half a head are in it, too.
 std::vector<TinyLlamaShape> tiny_architectures();
 
+// Blocks whose feed-forward lies beside attention, which a GPU does not run.
+std::vector<TinyLlamaShape> tiny_parallels();
 // The same with experts: each way to choose and weigh them, with shared experts and without.
 std::vector<TinyLlamaShape> tiny_mixtures();
 // Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.

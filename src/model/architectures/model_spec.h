@@ -137,6 +137,9 @@ struct ModelSpec {
   bool gated = true;
   ExpertSpec experts;
   std::string ffn_norm_name = "ffn_norm";  // name of the tensor with the norm before the feed-forward
+  // The feed-forward takes what attention takes, not what attention has added to: there is one norm before
+  // both.
+  bool parallel = false;
 
   float embedding_scale = 1;    // multiplies what the embedding gives
   float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream

@@ -148,6 +148,24 @@ Status SpecReader::read_window_size(std::string_view key, int32_t& out) const {
   return {};
 }
 
+Result<std::vector<bool>> SpecReader::read_windows(int32_t period) {
+  const std::string pattern = full("attention.sliding_window_pattern");
+  const GgufValue* given = file_.find(pattern);
+  std::vector<bool> windowed;
+  if (given != nullptr && given->type == GgufType::kArray) {
+    std::vector<int32_t> by_layer;
+    KV_RETURN_IF_ERROR(read_by_layer(pattern, 0, 1, by_layer));
+    windowed.assign(by_layer.begin(), by_layer.end());
+  } else {
+    KV_RETURN_IF_ERROR(read_count("attention.sliding_window_pattern", kMaxLayers, period, period));
+    for (int32_t l = 1; l <= spec_.layers; ++l) windowed.push_back(l % period != 0);
+  }
+  KV_RETURN_IF_ERROR(read_window("attention.sliding_window", [&windowed](int32_t layer) -> bool {
+    return windowed[static_cast<size_t>(layer)];
+  }));
+  return windowed;
+}
+
 Status SpecReader::read_experts(const ExpertSpec& like, bool required) {
   ExpertSpec& e = spec_.experts;
   uint32_t count = 0;

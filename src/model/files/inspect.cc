@@ -112,7 +112,8 @@ void add_shape(std::string& out, const ModelFile& model) {
   const ModelSpec& c = model.spec();
   const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
   add_line(out, "layers", "{}", c.layers);
-  add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
+  add_line(out, "width", "{} (feed-forward {}, {}{})", c.dim, c.ffn_dim, activation_name(c),
+           c.parallel ? ", beside attention" : "");
   if (c.has_experts()) add_line(out, "experts", "{}", describe_experts(c));
   if (c.is_latent()) {
     add_line(out, "attention",

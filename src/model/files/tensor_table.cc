@@ -163,7 +163,7 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
   KV_RETURN_IF_ERROR(norm(name("post_ffw_norm"), dim, out.ffn_post_norm));
   // A model has norms before attention and feed-forward, behind them, or both.
   if (!out.attn_norm.present() && !out.attn_post_norm.present()) return missing(name("attn_norm.weight"));
-  if (!out.ffn_norm.present() && !out.ffn_post_norm.present())
+  if (!out.ffn_norm.present() && !out.ffn_post_norm.present() && !spec_.parallel)
     return missing(name(spec_.ffn_norm_name + ".weight"));
   KV_RETURN_IF_ERROR(attention(index, out));
   return feed_forward(index, out);

@@ -19,6 +19,17 @@ constexpr TensorName kPhi3Matrices[] = {
     {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
+constexpr TensorName kCohere2Norms[] = {{"input_layernorm", "attn_norm"}};
+constexpr TensorName kGlm4Matrices[] = {
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"},
+};
+constexpr TensorName kGlm4Norms[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_self_attn_layernorm", "post_attention_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"post_mlp_layernorm", "post_ffw_norm"},
+};
 constexpr TensorName kOptMatrices[] = {
     {"self_attn.q_proj", "attn_q"},        {"self_attn.k_proj", "attn_k"},
     {"self_attn.v_proj", "attn_v"},        {"fc1", "ffn_up"},
@@ -195,6 +206,34 @@ void describe_phi3(FolderConfig& c) {
   c.write_windows(c.sliding_window(), all_layers(c, true));
 }
 
+// Layers with a window have RoPE, the others have none. Published files say by other names, too, what all of
+// them have.
+void describe_cohere2(FolderConfig& c) {
+  c.read_sizes();
+  const double epsilon = c.fields.number("layer_norm_eps").value_or(1e-5);
+  c.out.set_f32(c.key("attention.layer_norm_epsilon"), static_cast<float>(epsilon));
+  c.require_activation("hidden_act", "silu");
+  c.read_attention_bias();
+  c.read_rope();
+  const double scale = c.fields.number("logit_scale").value_or(0.0625);
+  c.out.set_f32(c.key("logit_scale"), static_cast<float>(scale));
+  const int64_t period = c.fields.integer("sliding_window_pattern", 1, INT32_MAX).value_or(4);
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back((l + 1) % period != 0);
+  const int64_t window = c.sliding_window();
+  if (window == 0) c.fields.unsupported("sliding_window", "where a whole number is needed");
+  c.write_windows(window, windowed);
+  c.fields.ignore({"layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct",
+                   "use_embedding_sharing", "use_gated_activation", "use_parallel_block",
+                   "use_parallel_embedding"});
+}
+
+void describe_glm4(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  if (c.fields.flag("attention_bias", true)) c.biases = {"attn_q", "attn_k", "attn_v"};
+}
+
 // "no_rope_layers" has 1 for a layer with RoPE. Layers without one may have a window.
 void describe_smollm3(FolderConfig& c) {
   describe_common(c);
@@ -352,20 +391,28 @@ void describe_opt(FolderConfig& c) {
 
 // Sorted by model_type.
 const FolderArchitecture kArchitectures[] = {
+    {.model_type = "cohere2",
+     .name = "cohere2",
+     .defaults = {.sliding_window = 4096, .tie_word_embeddings = true},
+     .describe = describe_cohere2,
+     .norms = kCohere2Norms,
+     .turns_neighbours = true},
     {.model_type = "deepseek_v2",
      .name = "deepseek2",
      .defaults = {},
      .describe = describe_deepseek_v2,
      .matrices = kDeepseekMatrices,
      .norms = kDeepseekNorms,
-     .experts = kDeepseek2Experts},
+     .experts = kDeepseek2Experts,
+     .turns_neighbours = true},
     {.model_type = "deepseek_v3",
      .name = "deepseek2",
      .defaults = {},
      .describe = describe_deepseek_v3,
      .matrices = kDeepseekMatrices,
      .norms = kDeepseekNorms,
-     .experts = kDots1Experts},
+     .experts = kDots1Experts,
+     .turns_neighbours = true},
     {.model_type = "dots1",
      .name = "dots1",
      .defaults = {.sliding_window = 4096},
@@ -400,6 +447,17 @@ const FolderArchitecture kArchitectures[] = {
      .norms = kGemma2Norms,
      .in_attention = kQkNorms,
      .norms_less_one = true},
+    {.model_type = "glm4",
+     .name = "glm4",
+     .defaults = {.num_key_value_heads = 2,
+                  .head_dim = 128,
+                  .max_position_embeddings = 131072,
+                  .rms_norm_eps = 1.5625e-7,
+                  .partial_rotary_factor = 0.5},
+     .describe = describe_glm4,
+     .matrices = kGlm4Matrices,
+     .norms = kGlm4Norms,
+     .turns_neighbours = true},
     {.model_type = "gpt_oss",
      .name = "gpt-oss",
      .defaults = {.num_key_value_heads = 8,

@@ -139,8 +139,9 @@ void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherw
   for (const bool has : windowed) windows.push_back(has ? static_cast<int32_t>(window) : 0);
   out.set_u32(key("attention.sliding_window"), static_cast<uint32_t>(window));
   out.set_i32s("kvasir.layer_windows", windows);
-  if (architecture.name != "gemma3") return;
-  for (const bool has : windowed) ropes.push_back(has ? 1 : 0);
+  if (architecture.name != "gemma3" && architecture.name != "cohere2") return;
+  const bool two = architecture.name == "gemma3";
+  for (const bool has : windowed) ropes.push_back(two ? (has ? 1 : 0) : (has ? 0 : -1));
   out.set_i32s("kvasir.layer_ropes", ropes);
 }
 
