@@ -64,6 +64,7 @@ enum class Mutant {
   kRouterRounded,        // a router takes the rows of a lone row's step rounded to bf16
   kBiasWeighs,           // experts weigh by their biased scores
   kSharedUnweighed,      // the shared expert counts for a lone row without its weight
+  kOutputsWeighed,       // a lone row's experts weigh what they give, where they should weigh what they take
   kTiesByHigherId,       // of experts with equal scores the last one is chosen
   kTakenTwice,           // a thread that takes items of another's run leaves it one of them
   kStoresWhatWasTaken,   // a late helper stores items that the caller has done meanwhile

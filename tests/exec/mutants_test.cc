@@ -238,6 +238,9 @@ TEST(Mutants, EachFaultOfExpertsIsFound) {
     std::vector<Mutant> faults = {Mutant::kExpertSumOrder, Mutant::kExpertNeighbour, Mutant::kRouterRounded};
     if (shape.architecture == "dots1") faults.push_back(Mutant::kBiasWeighs);
     if (shape.architecture == "qwen2moe") faults.push_back(Mutant::kSharedUnweighed);
+    if (shape.architecture == "llama4") {
+      faults.insert(faults.end(), {Mutant::kOutputsWeighed, Mutant::kTemperatureOfOrigin});
+    }
     if (shape.architecture == "gpt-oss") {
       faults.insert(faults.end(), {Mutant::kSinkLeftOut, Mutant::kExpertBiasShared, Mutant::kWindowOffByOne});
     }

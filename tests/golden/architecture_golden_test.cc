@@ -191,6 +191,11 @@ constexpr WrongField kWrongFields[] = {
     {"cohere2_layers", R"("full_attention", "sliding_attention"])",
      R"("sliding_attention", "sliding_attention"])"},
     {"glm4", R"("partial_rotary_factor": 0.5)", R"("partial_rotary_factor": 0.75)"},
+    {"llama4", R"("use_qk_norm": true)", R"("use_qk_norm": false)"},
+    {"llama4_chunks", R"("attention_chunk_size": 96)", R"("attention_chunk_size": 97)"},
+    {"llama4_chunks", R"("no_rope_layers": [1, 0, 1, 1])", R"("no_rope_layers": [1, 1, 1, 1])"},
+    {"llama4_chunks", R"("floor_scale": 60)", R"("floor_scale": 61)"},
+    {"llama4_chunks", R"("attn_temperature_tuning": true)", R"("attn_temperature_tuning": 0)"},
     {"ministral", R"("sliding_window": 96)", R"("sliding_window": 97)"},
     {"ministral", R"("full_attention", "full_attention")", R"("sliding_attention", "full_attention")"},
     {"qwen2_windows", R"("sliding_window": 96)", R"("sliding_window": 95)"},
@@ -252,6 +257,8 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"gpt_oss", Mutant::kExpertBiasShared, 1000},
                                            {"gpt_oss", Mutant::kExpertNeighbour, 1000},
                                            {"gpt_oss", Mutant::kWindowOffByOne, 1000},
+                                           {"llama4", Mutant::kOutputsWeighed, 1},
+                                           {"llama4", Mutant::kExpertNeighbour, 1000},
                                            {"mixtral", Mutant::kExpertNeighbour, 1000},
                                            {"qwen2_moe", Mutant::kSharedUnweighed, 1}}) {
     SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));

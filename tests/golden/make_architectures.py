@@ -79,6 +79,8 @@ LONGROPE = {
         "long_factor": [1.0 + 0.4 * i for i in range(12)],
     },
 }
+LLAMA4 = {"model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"], "intermediate_size": 64,
+          "intermediate_size_mlp": 160, "attention_bias": False, "rope_theta": 500000.0, "attn_temperature_tuning": True}
 QWEN_MOE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "decoder_sparse_step": 1,
             "mlp_only_layers": [], "use_sliding_window": False, "sliding_window": None}
 GRANITE_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "embedding_multiplier": 6.0,
@@ -176,6 +178,13 @@ CONFIGS = {
                                "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1,
                                "rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                                                 "mscale_all_dim": 1.0, "original_max_position_embeddings": 256}},
+    "llama4": LLAMA4 | {"attention_chunk_size": 8192, "interleave_moe_layer_step": 1, "num_local_experts": 6,
+                        "num_experts_per_tok": 1, "use_qk_norm": True},
+    "llama4_chunks": LLAMA4 | {"attention_chunk_size": 96, "interleave_moe_layer_step": 2, "num_local_experts": 8,
+                               "num_experts_per_tok": 2, "use_qk_norm": True, "no_rope_layers": [1, 0, 1, 1],
+                               "floor_scale": 60, "attn_scale": 0.4},
+    "llama4_plain": LLAMA4 | {"attention_chunk_size": 256, "interleave_moe_layer_step": 2, "num_local_experts": 8,
+                              "num_experts_per_tok": 1, "use_qk_norm": False, "attn_temperature_tuning": False},
     "gpt_oss": {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 8,
                 "num_experts_per_tok": 3, "intermediate_size": 64, "sliding_window": 128, "attention_bias": True,
                 "swiglu_limit": 7.0, "rope_theta": 150000.0,
@@ -244,7 +253,7 @@ def published(name, shape, model_type):
                              ("router.weight", "router.layer.weight")):
             name = name.replace(f"block_sparse_moe.{ours}", f"block_sparse_moe.{theirs}")
         return [(name, shape)]
-    if model_type == "gpt_oss":
+    if model_type in ("gpt_oss", "llama4_text"):
         return [(name, shape)]
     mixtral = model_type == "mixtral"
     if mixtral:
@@ -268,6 +277,10 @@ def statistics_of(name, shape, model_type):
         return 0.0, 0.3
     if name.endswith("sinks"):
         return 2.0, 1.0
+    if name.endswith("feed_forward.router.weight"):
+        return 0.0, 1.5 / shape[-1] ** 0.5
+    if "feed_forward.experts." in name:
+        return 0.0, 1.5 / shape[1] ** 0.5
     if name.endswith("experts.gate_up_proj"):  # of gpt-oss: columns are outputs, and some are cut
         return 0.0, 3.0 / shape[1] ** 0.5
     if name.endswith("experts.down_proj"):

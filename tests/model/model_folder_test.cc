@@ -58,7 +58,7 @@ TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
                 std::tie(y.dim, y.base, y.linear_factor, y.divisors, y.attention_factor));
     }
     EXPECT_TRUE(a.latent == b.latent);
-    const std::set<std::string> turns_neighbours = {"cohere2", "deepseek2", "glm4", "opt"};
+    const std::set<std::string> turns_neighbours = {"cohere2", "deepseek2", "glm4", "llama4", "opt"};
     EXPECT_EQ(a.split_pairs, !turns_neighbours.contains(shape.architecture));
     EXPECT_THAT((*folder).warnings(), IsEmpty());
   }

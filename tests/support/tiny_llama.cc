@@ -95,12 +95,14 @@ class TinyWriter {
   void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
   void stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
-  bool has_widths() const { return is({"deepseek2", "dots1", "qwen2moe", "qwen3moe"}); }
+  bool has_widths() const { return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe"}); }
   // Experts by sigmoids with a bias.
   bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
   void write_latent_metadata();
   void write_latent_attention(int32_t layer);
-  bool has_experts(int32_t layer) const { return shape_.experts > 0 && layer >= shape_.dense_layers; }
+  bool has_experts(int32_t layer) const {
+    return shape_.experts > 0 && layer >= shape_.dense_layers && (layer + 1) % shape_.expert_step == 0;
+  }
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -196,6 +198,11 @@ void TinyWriter::write_expert_metadata() {
   if (has_widths()) u32("expert_feed_forward_length", shape_.expert_ffn);
   if (shape_.shared_ffn > 0 && !is({"deepseek2", "dots1"}))
     u32("expert_shared_feed_forward_length", shape_.shared_ffn);
+  if (is({"llama4"})) {
+    u32("interleave_moe_layer_step", shape_.expert_step);
+    out_.set_f32(key("attention.temperature_scale"), 0.3F);
+    u32("attention.temperature_length", 100);
+  }
   if (!is({"deepseek2", "dots1"})) return;
   u32("expert_shared_count", shape_.shared_ffn / shape_.expert_ffn);
   u32("expert_group_count", shape_.expert_groups);
@@ -227,7 +234,8 @@ void TinyWriter::stacked(std::string_view name, int32_t matrices, int32_t rows, 
 
 // Routers are larger than the rest, so that their scores lie apart.
 void TinyWriter::write_experts() {
-  for (int32_t l = shape_.dense_layers; l < shape_.layers; ++l) {
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    if (!has_experts(l)) continue;
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
     const auto dim = static_cast<uint64_t>(shape_.dim);
     const float deviation = 2.0F / std::sqrt(static_cast<float>(shape_.dim));
@@ -546,6 +554,10 @@ std::vector<TinyLlamaShape> tiny_mixtures() {
   oss.tied = false;
   add("granitemoe", 6, 2).shared_ffn = 64;
   add("llama", 8, 2);
+  TinyLlamaShape& four = add("llama4", 8, 2);
+  four.layers = 4;  // the last one without RoPE
+  four.expert_step = 2;
+  four.shared_ffn = four.expert_ffn;
   add("olmoe", 9, 3);
   add("qwen2moe", 10, 4).shared_ffn = 160;
   add("qwen3moe", 40, 8);

@@ -36,6 +36,7 @@ struct TinyLlamaShape {
   int32_t expert_groups = 1;
   int32_t expert_groups_used = 1;
   int32_t dense_layers = 0;
+  int32_t expert_step = 1;  // of the others only each so many-th has experts
   // Latent attention (LatentSpec): head_dim is then that of the scores, of which RoPE turns the last rope_dim
   // values, and there are no kv_heads.
   int32_t kv_rank = 0;

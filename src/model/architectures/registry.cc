@@ -18,6 +18,7 @@
   ARCHITECTURE("granite", describe_granite)                   \
   ARCHITECTURE("granitemoe", describe_granitemoe)             \
   ARCHITECTURE("llama", describe_llama)                       \
+  ARCHITECTURE("llama4", describe_llama4)                     \
   ARCHITECTURE("mistral3", describe_mistral3)                 \
   ARCHITECTURE("olmo2", describe_olmo2)                       \
   ARCHITECTURE("olmoe", describe_olmoe)                       \

@@ -58,6 +58,11 @@ Status SpecReader::read_exact() {
     if (split && spec_.is_latent()) return unsupported("kvasir.split_pairs is not supported");
     spec_.split_pairs = split && !spec_.ropes.empty();
   }
+  constexpr std::string_view kUnitNorm = "kvasir.unit_norm";
+  if (file_.has(kUnitNorm)) {
+    KV_ASSIGN_OR_RETURN(const bool norms, file_.get_bool(kUnitNorm));
+    spec_.qk_norm = norms ? QkNorm::kUnit : QkNorm::kNone;
+  }
   float length = 0;  // 0: not given
   KV_RETURN_IF_ERROR(read_exact_number("query_pre_attn_scalar", length));
   if (length > 0) spec_.query_scale = 1.0F / std::sqrt(length);

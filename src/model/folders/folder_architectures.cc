@@ -7,6 +7,7 @@
 #include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_deepseek.h"
+#include "model/folders/folder_llama4.h"
 
 namespace kvasir {
 namespace {
@@ -234,33 +235,20 @@ void describe_glm4(FolderConfig& c) {
   if (c.fields.flag("attention_bias", true)) c.biases = {"attn_q", "attn_k", "attn_v"};
 }
 
-// "no_rope_layers" has 1 for a layer with RoPE. Layers without one may have a window.
+// Layers without RoPE may have a window.
 void describe_smollm3(FolderConfig& c) {
   describe_common(c);
   c.read_attention_bias();
   c.read_rope();
-  const int64_t interval = c.fields.integer("no_rope_layer_interval", 1, INT32_MAX).value_or(4);
-  std::vector<int64_t> turned(static_cast<size_t>(c.layers));
-  for (int64_t l = 0; l < c.layers; ++l) turned[static_cast<size_t>(l)] = (l + 1) % interval != 0 ? 1 : 0;
-  if (const auto given = c.fields.integers("no_rope_layers")) {
-    if (static_cast<int64_t>(given->size()) < c.layers) {
-      c.fields.unsupported("no_rope_layers",
-                           fmt::format("where one for each of {} layers is needed", c.layers));
-      return;
-    }
-    turned = *given;
-  }
-  std::vector<int32_t> ropes;
-  std::vector<bool> windowed;
-  for (int64_t l = 0; l < c.layers; ++l) {
-    const bool turns = turned[static_cast<size_t>(l)] != 0;
-    ropes.push_back(turns ? 0 : -1);
-    windowed.push_back(!turns);
-  }
-  c.out.set_i32s("kvasir.layer_ropes", ropes);
+  std::vector<bool> windowed = c.read_turned_layers();
+  windowed.flip();
   const bool used = c.fields.flag("use_sliding_window", false);
   c.write_windows(used ? c.sliding_window() : 0, windowed);
   c.fields.ignore({"sliding_window"});
+}
+
+bool is_any_layer(int64_t) {
+  return true;
 }
 
 void describe_granite(FolderConfig& c) {
@@ -273,10 +261,6 @@ void describe_granite(FolderConfig& c) {
     if (value == 0) c.fields.unsupported(field, "which is not supported; use another model");
     c.out.set_f32(c.key(name), static_cast<float>(value));
   }
-}
-
-bool is_any_layer(int64_t) {
-  return true;
 }
 
 void describe_mixtral(FolderConfig& c) {
@@ -483,6 +467,18 @@ const FolderArchitecture kArchitectures[] = {
      .describe = describe_granitemoeshared,
      .experts = kGraniteSharedExperts},
     {.model_type = "llama", .name = "llama", .defaults = {}, .describe = describe_llama},
+    {.model_type = "llama4_text",
+     .name = "llama4",
+     .defaults = {.num_key_value_heads = 8,
+                  .head_dim = 128,
+                  .max_position_embeddings = 131072,
+                  .rms_norm_eps = 1e-5,
+                  .rope_theta = 500000},
+     .describe = describe_llama4,
+     .matrices = kLlama4Matrices,
+     .experts = kLlama4Experts,
+     .turns_neighbours = true,
+     .stacked_experts = true},
     {.model_type = "ministral",
      .name = "llama",
      .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},

@@ -39,8 +39,10 @@ void FolderConfig::read_sizes() {
   write("block_count", layers);
   write("context_length", context);
   write("embedding_length", width);
-  write("feed_forward_length",
-        count(fields.has("ffn_dim") ? "ffn_dim" : "intermediate_size", defaults.intermediate_size));
+  write("feed_forward_length", count(fields.has("ffn_dim")                 ? "ffn_dim"
+                                     : fields.has("intermediate_size_mlp") ? "intermediate_size_mlp"
+                                                                           : "intermediate_size",
+                                     defaults.intermediate_size));
   write("attention.head_count", heads);
   count("num_key_value_heads", kv_heads);
   const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
@@ -96,6 +98,23 @@ void FolderConfig::read_attention_bias(bool of_output_too) {
   if (!fields.flag("attention_bias", false)) return;
   biases = {"attn_q", "attn_k", "attn_v"};
   if (of_output_too) biases.emplace_back("attn_output");
+}
+
+std::vector<bool> FolderConfig::read_turned_layers() {
+  const int64_t interval = fields.integer("no_rope_layer_interval", 1, INT32_MAX).value_or(4);
+  std::vector<bool> turned;
+  for (int64_t l = 1; l <= layers; ++l) turned.push_back(l % interval != 0);
+  if (const auto given = fields.integers("no_rope_layers"); given && !given->empty()) {
+    if (static_cast<int64_t>(given->size()) < layers) {
+      fields.unsupported("no_rope_layers", fmt::format("where one for each of {} layers is needed", layers));
+      return turned;
+    }
+    for (size_t l = 0; l < turned.size(); ++l) turned[l] = (*given)[l] != 0;
+  }
+  std::vector<int32_t> ropes;
+  for (const bool turns : turned) ropes.push_back(turns ? 0 : -1);
+  out.set_i32s("kvasir.layer_ropes", ropes);
+  return turned;
 }
 
 void FolderConfig::read_experts(std::string_view count, std::string_view ffn) {

@@ -100,6 +100,8 @@ struct FolderConfig {
   void require_activation(std::string_view field, std::string_view wanted);
   // Biases of Q, K, V and, if so, of attention's output, where the configuration has this field set.
   void read_attention_bias(bool of_output_too = true);
+  // RoPE in the layers that "no_rope_layers" has 1 for, or in all but each so many-th.
+  std::vector<bool> read_turned_layers();
   // One RoPE for all layers, with its scaling.
   void read_rope();
   // A RoPE of layers without a window, and one of those with: Gemma 3.
