@@ -48,6 +48,7 @@ enum class Mutant {
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
+  kParallelInSeries,   // the feed-forward of a lone row's parallel block takes what attention has added to
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
   kAbsorbedByOtherHead,  // a lone row's queries of latent attention take what belongs to the head before
   kRopePartMissing,      // they lack the part that RoPE turns
@@ -63,6 +64,7 @@ enum class Mutant {
   kRouterRounded,        // a router takes the rows of a lone row's step rounded to bf16
   kBiasWeighs,           // experts weigh by their biased scores
   kSharedUnweighed,      // the shared expert counts for a lone row without its weight
+  kOutputsWeighed,       // a lone row's experts weigh what they give, where they should weigh what they take
   kTiesByHigherId,       // of experts with equal scores the last one is chosen
   kTakenTwice,           // a thread that takes items of another's run leaves it one of them
   kStoresWhatWasTaken,   // a late helper stores items that the caller has done meanwhile

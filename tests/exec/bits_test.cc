@@ -244,6 +244,32 @@ TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
   }
 }
 
+// Llama 4's files do not say how long chunks are; these cut tiles, blocks and leaves.
+TEST(Bits, ChunksOfAttentionMatchTheReference) {
+  const std::vector<RigRequest> requests = {{random_tokens(1, 600), 4}, {random_tokens(2, 40), 8}};
+  TinyLlamaShape shape;
+  for (const TinyLlamaShape& mixture : tiny_mixtures()) {
+    if (mixture.architecture == "llama4") shape = mixture;
+  }
+  GgufBuilder builder = tiny_llama_builder(shape, WeightType::kF32, 11);
+  builder.set_i32s("kvasir.layer_windows", {96, 256, 100, 0});
+  const auto file = ModelFile::from_bytes(builder.build(), "tiny.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  RigOptions options;
+  const auto expected = run_reference(**file, options, requests);
+  for (const uint32_t chunk : {29U, 200U, 1000U}) {
+    for (const int threads : {1, 3}) {
+      options.limits.long_prefill_token_threshold = chunk;
+      options.threads = threads;
+      EXPECT_EQ(differences(expected, run(**file, options, requests).outputs), 0) << chunk;
+    }
+  }
+#if defined(KVASIR_MUTANTS)
+  const ScopedMutant active(Mutant::kWindowOffByOne);
+  EXPECT_GT(differences(expected, run(**file, options, requests).outputs), 0);
+#endif
+}
+
 // gpt-oss as it is published: experts in MXFP4, all else in BF16.
 TEST(Bits, AFolderWithExpertsInMxfp4GivesWhatItsGgufFileGives) {
   TinyLlamaShape shape;

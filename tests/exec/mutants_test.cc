@@ -213,6 +213,20 @@ TEST(Mutants, EachFaultOfPositionsIsFound) {
   }
 }
 
+TEST(Mutants, EachFaultOfParallelBlocksIsFound) {
+  for (const TinyLlamaShape& shape : tiny_parallels()) {
+    SCOPED_TRACE(shape.architecture);
+    const auto file = tiny_model(shape, ops::WeightType::kF32);
+    const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+    const auto expected = run_reference(*file, {}, requests);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+    for (const Mutant fault : {Mutant::kParallelInSeries, Mutant::kWindowOffByOne, Mutant::kWrongPosition}) {
+      const ScopedMutant active(fault);
+      EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);
+    }
+  }
+}
+
 // Of dots.llm1 with a bias to choose by, of Qwen 2 with a shared expert that has a weight.
 TEST(Mutants, EachFaultOfExpertsIsFound) {
   for (TinyLlamaShape& shape : tiny_mixtures()) {
@@ -224,6 +238,9 @@ TEST(Mutants, EachFaultOfExpertsIsFound) {
     std::vector<Mutant> faults = {Mutant::kExpertSumOrder, Mutant::kExpertNeighbour, Mutant::kRouterRounded};
     if (shape.architecture == "dots1") faults.push_back(Mutant::kBiasWeighs);
     if (shape.architecture == "qwen2moe") faults.push_back(Mutant::kSharedUnweighed);
+    if (shape.architecture == "llama4") {
+      faults.insert(faults.end(), {Mutant::kOutputsWeighed, Mutant::kTemperatureOfOrigin});
+    }
     if (shape.architecture == "gpt-oss") {
       faults.insert(faults.end(), {Mutant::kSinkLeftOut, Mutant::kExpertBiasShared, Mutant::kWindowOffByOne});
     }

@@ -367,7 +367,8 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
   const auto hd = static_cast<size_t>(c.head_dim),
              vd = c.is_latent() ? static_cast<size_t>(c.latent.rank) : hd;
   const int64_t window = c.layer_specs[layer].window;
-  const size_t first = window > 0 && position_ >= window ? position_ - static_cast<size_t>(window) + 1 : 0;
+  size_t first = window > 0 && position_ >= window ? position_ - static_cast<size_t>(window) + 1 : 0;
+  if (window > 0 && c.layer_specs[layer].chunked) first = position_ - position_ % static_cast<size_t>(window);
   std::vector<float> out(static_cast<size_t>(c.heads) * vd);
   for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
     const size_t head = h / static_cast<size_t>(c.queries_per_kv());
@@ -429,10 +430,12 @@ std::vector<float> ReferenceDecoder::embed(Token token) const {
   return x;
 }
 
-float ReferenceDecoder::query_scale() const {
+float ReferenceDecoder::query_scale(size_t layer) const {
   const ModelSpec& c = file_.spec();
   if (c.temperature_scale == 0) return c.query_scale;
-  const uint32_t intervals = position_ / static_cast<uint32_t>(c.temperature_interval);
+  if (c.temperature_without_rope && c.layer_specs[layer].rope >= 0) return c.query_scale;
+  const uint32_t intervals = (position_ + static_cast<uint32_t>(c.temperature_offset)) /
+                             static_cast<uint32_t>(c.temperature_interval);
   return static_cast<float>(c.query_scale * (1 + c.temperature_scale * ops::det_log(1.0 + intervals)));
 }
 
@@ -446,7 +449,7 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     const auto normed = norm(x, l.attn_norm);
     if (c.is_latent()) {
       auto latent_q = latent_query(layer, normed);
-      for (float& f : latent_q) f *= query_scale();
+      for (float& f : latent_q) f *= query_scale(layer);
       keys_[layer].push_back(round_kv(latent_row(layer, normed)));
       add_to(x, multiply(l.attn_output, latent_values(l, attend(layer, latent_q))), {}, {});
       add_to(x, feed_forward(l, norm(x, l.ffn_norm)), {}, {});
@@ -463,12 +466,12 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     k = qk_norm(paired(std::move(k)), l.k_norm);
     for (size_t h = 0; h < q.size(); h += hd) rotate(layer, q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(layer, k.data() + h);
-    const float scale = query_scale();
+    const float scale = query_scale(layer);
     for (float& f : q) f *= scale;
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
     add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_output_bias, l.attn_post_norm);
-    add_to(x, feed_forward(l, norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
+    add_to(x, feed_forward(l, c.parallel ? normed : norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
   }
   ++position_;
   hidden_ = norm(x, w.output_norm);
@@ -549,7 +552,7 @@ std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts
     choice = score;
   } else {
     for (const float s : score) p.push_back(1.0f / (1.0f + exp_of(-s)));
-    choice = p;
+    choice = spec.groups_used < spec.groups ? p : score;
   }
   if (!experts.selection_bias.empty()) {
     for (size_t i = 0; i < count; ++i) choice[i] = p[i] / divisor + experts.selection_bias[i];
@@ -604,7 +607,11 @@ std::vector<float> ReferenceDecoder::mix_experts(const ExpertWeights& experts,
     const Biases biases = {of_expert(experts.gate_bias, e, weights.size()),
                            of_expert(experts.up_bias, e, weights.size()),
                            of_expert(experts.down_bias, e, weights.size())};
-    add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], x, biases), weights[e]);
+    std::vector<float> input = x;
+    const bool weighs_input = file_.spec().experts.weighs_inputs;
+    for (float& f : input) f = weighs_input ? f * weights[e] : f;
+    add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], input, biases),
+               weighs_input ? 1 : weights[e]);
   }
   if (!experts.shared_up.present()) return out;
   const float weight =

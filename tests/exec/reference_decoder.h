@@ -55,7 +55,7 @@ class ReferenceDecoder {
               const NormWeights& post_norm) const;
   // The row of the embedding, and of the positions' where they are learned.
   std::vector<float> embed(Token token) const;
-  float query_scale() const;
+  float query_scale(size_t layer) const;
   std::vector<float> feed_forward(const LayerWeights& layer, const std::vector<float>& x) const;
   // Of experts: the scores of f32 rows, the weight of each expert (0: not chosen), what they give.
   std::vector<float> scores(const WeightMatrix& router, const std::vector<float>& x) const;

@@ -15,14 +15,30 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {
-    {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}, {"gpt_oss", "gpt-oss"},
-    {"dots1", "dots1"},           {"granitemoe", "granitemoe"}, {"granitemoeshared", "granitemoe"},
-    {"mixtral", "llama"},         {"olmoe", "olmoe"},           {"qwen2_moe", "qwen2moe"},
-    {"qwen3_moe", "qwen3moe"},    {"gemma2", "gemma2"},         {"gemma3_text", "gemma3"},
-    {"granite", "granite"},       {"llama", "llama"},           {"ministral3", "mistral3"},
-    {"mistral", "llama"},         {"olmo2", "olmo2"},           {"phi3", "phi3"},
-    {"qwen2", "qwen2"},           {"qwen3", "qwen3"},           {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {{"cohere2", "cohere2"},
+                                    {"glm4", "glm4"},
+                                    {"llama4_text", "llama4"},
+                                    {"deepseek_v2", "deepseek2"},
+                                    {"deepseek_v3", "deepseek2"},
+                                    {"gpt_oss", "gpt-oss"},
+                                    {"dots1", "dots1"},
+                                    {"granitemoe", "granitemoe"},
+                                    {"granitemoeshared", "granitemoe"},
+                                    {"mixtral", "llama"},
+                                    {"olmoe", "olmoe"},
+                                    {"qwen2_moe", "qwen2moe"},
+                                    {"qwen3_moe", "qwen3moe"},
+                                    {"gemma2", "gemma2"},
+                                    {"gemma3_text", "gemma3"},
+                                    {"granite", "granite"},
+                                    {"llama", "llama"},
+                                    {"ministral3", "mistral3"},
+                                    {"mistral", "llama"},
+                                    {"olmo2", "olmo2"},
+                                    {"phi3", "phi3"},
+                                    {"qwen2", "qwen2"},
+                                    {"qwen3", "qwen3"},
+                                    {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
@@ -31,6 +47,7 @@ constexpr Names kCounts[] = {
 
 // Of mixtures of experts.
 constexpr Names kExpertCounts[] = {{"first_k_dense_replace", "leading_dense_block_count"},
+                                   {"interleave_moe_layer_step", "interleave_moe_layer_step"},
                                    {"moe_intermediate_size", "expert_feed_forward_length"},
                                    {"n_group", "expert_group_count"},
                                    {"n_routed_experts", "expert_count"},
@@ -46,6 +63,8 @@ constexpr Names kNumbers[] = {{"attention_multiplier", "attention.scale"},
                               {"attn_logit_softcapping", "attn_logit_softcapping"},
                               {"embedding_multiplier", "embedding_scale"},
                               {"final_logit_softcapping", "final_logit_softcapping"},
+                              {"layer_norm_eps", "attention.layer_norm_epsilon"},
+                              {"logit_scale", "logit_scale"},
                               {"logits_scaling", "logit_scale"},
                               {"residual_multiplier", "residual_scale"},
                               {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
@@ -57,6 +76,13 @@ constexpr Names kTensors[] = {
 constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"block_sparse_moe.gate", "ffn_gate_inp"},
                                    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+                                   {"feed_forward.down_proj", "ffn_down"},
+                                   {"feed_forward.gate_proj", "ffn_gate"},
+                                   {"feed_forward.router", "ffn_gate_inp"},
+                                   {"feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
+                                   {"feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                   {"feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
+                                   {"feed_forward.up_proj", "ffn_up"},
                                    {"mlp.down_proj", "ffn_down"},
                                    {"mlp.gate", "ffn_gate_inp"},
                                    {"mlp.router", "ffn_gate_inp"},
@@ -72,6 +98,8 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"mlp.gate_up_proj", "ffn_up"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"post_feedforward_layernorm", "post_ffw_norm"},
+                                   {"post_mlp_layernorm", "post_ffw_norm"},
+                                   {"post_self_attn_layernorm", "post_attention_norm"},
                                    {"pre_feedforward_layernorm", "ffn_norm"},
                                    {"self_attn.k_norm", "attn_k_norm"},
                                    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
@@ -204,6 +232,10 @@ std::string Converter::gguf_name(const std::string& name) const {
 }
 
 void Converter::write_expert_settings() {
+  if (architecture_ == "llama4") {
+    out_.set_u32(key("feed_forward_length"), config_.at("intermediate_size_mlp").get<uint32_t>());
+    out_.set_u32(key("expert_feed_forward_length"), config_.at("intermediate_size").get<uint32_t>());
+  }
   for (const auto& [theirs, ours] : kExpertCounts) {
     if (config_.contains(theirs)) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
   }
@@ -241,7 +273,7 @@ bool Converter::take_experts(const std::string& name, const std::vector<float>& 
   }
   const size_t experts = name.find(".experts.");
   if (experts == std::string::npos) return false;
-  if (architecture_ == "gpt-oss") {
+  if (architecture_ == "gpt-oss" || architecture_ == "llama4") {
     take_columns(layer, name, values);
     return true;
   }
@@ -256,7 +288,8 @@ bool Converter::take_experts(const std::string& name, const std::vector<float>& 
   return true;
 }
 
-// Outputs are columns, those of gate and up by turns; biases, which have no inputs, are rows of their own.
+// Outputs are columns, those of gate and up by turns, or of Llama 4 one behind the other; biases, which have
+// no inputs, are rows of their own.
 void Converter::take_columns(const std::string& layer, const std::string& name,
                              const std::vector<float>& values) {
   const std::vector<uint64_t>& shape = golden_.shapes.at(name);
@@ -266,7 +299,9 @@ void Converter::take_columns(const std::string& layer, const std::string& name,
     const char* role = !both ? "ffn_down_exps" : turn == 0 ? "ffn_gate_exps" : "ffn_up_exps";
     std::vector<float> out;
     for (uint64_t e = 0; e < shape[0]; ++e) {
-      for (uint64_t column = turn; column < columns; column += turns) {
+      const bool by_turns = architecture_ == "gpt-oss";
+      for (uint64_t o = 0; o < columns / turns; ++o) {
+        const uint64_t column = by_turns ? o * turns + turn : turn * (columns / turns) + o;
         for (uint64_t i = 0; i < inputs; ++i) out.push_back(values[(e * inputs + i) * columns + column]);
       }
     }
@@ -411,6 +446,7 @@ bool has_gguf_form(const ArchitectureGolden& golden) {
   const json config = json::parse(golden.config);
   // Which layers have windows, and the ropes of both kinds, are left to the architecture's name.
   if (config.value("use_sliding_window", false) || config.contains("layer_types")) return false;
+  if (config.value("attention_chunk_size", 8192) != 8192) return false;
   if (config.value("decoder_sparse_step", 1) > 1 || !config.value("mlp_only_layers", json::array()).empty())
     return false;
   if (config.contains("rope_parameters") && config.at("rope_parameters").contains("full_attention"))

@@ -127,6 +127,10 @@ constexpr WrongSetting kWrongSettings[] = {
     {"gemma3", "attention.sliding_window", 97, true},
     {"gemma3", "rope.freq_base_swa", 1000000},
     {"gemma3", "rope.scaling.factor", 1},
+    {"cohere2", "attention.sliding_window", 97, true},
+    {"cohere2", "attention.layer_norm_epsilon", 1e-3},
+    {"cohere2", "logit_scale", 0.261},
+    {"glm4", "rope.dimension_count", 14, true},
     {"phi3", "attention.sliding_window", 257, true},
     {"phi3_longrope", "rope.scaling.original_context_length", 512, true},
     {"phi3_longrope", "rope.scaling.attn_factor", 1},
@@ -182,6 +186,16 @@ struct WrongField {
 };
 
 constexpr WrongField kWrongFields[] = {
+    {"cohere2", R"("sliding_window_pattern": 4)", R"("sliding_window_pattern": 3)"},
+    {"cohere2_layers", R"("sliding_window": 96)", R"("sliding_window": 95)"},
+    {"cohere2_layers", R"("full_attention", "sliding_attention"])",
+     R"("sliding_attention", "sliding_attention"])"},
+    {"glm4", R"("partial_rotary_factor": 0.5)", R"("partial_rotary_factor": 0.75)"},
+    {"llama4", R"("use_qk_norm": true)", R"("use_qk_norm": false)"},
+    {"llama4_chunks", R"("attention_chunk_size": 96)", R"("attention_chunk_size": 97)"},
+    {"llama4_chunks", R"("no_rope_layers": [1, 0, 1, 1])", R"("no_rope_layers": [1, 1, 1, 1])"},
+    {"llama4_chunks", R"("floor_scale": 60)", R"("floor_scale": 61)"},
+    {"llama4_chunks", R"("attn_temperature_tuning": true)", R"("attn_temperature_tuning": 0)"},
     {"ministral", R"("sliding_window": 96)", R"("sliding_window": 97)"},
     {"ministral", R"("full_attention", "full_attention")", R"("sliding_attention", "full_attention")"},
     {"qwen2_windows", R"("sliding_window": 96)", R"("sliding_window": 95)"},
@@ -230,6 +244,9 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"gemma3", Mutant::kNormAfterRope, 1000},
                                            {"qwen3", Mutant::kNormAfterRope, 1000},
                                            {"olmo2", Mutant::kPostNormSkipped, 1},
+                                           {"glm4", Mutant::kPostNormSkipped, 1},
+                                           {"cohere2", Mutant::kParallelInSeries, 1},
+                                           {"cohere2", Mutant::kWindowOffByOne, 1000},
                                            {"qwen2", Mutant::kWrongPosition, 37},
                                            {"phi3", Mutant::kSwappedKvHeads, 1000},
                                            {"llama", Mutant::kLeafOffByOne, 1},
@@ -240,6 +257,8 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"gpt_oss", Mutant::kExpertBiasShared, 1000},
                                            {"gpt_oss", Mutant::kExpertNeighbour, 1000},
                                            {"gpt_oss", Mutant::kWindowOffByOne, 1000},
+                                           {"llama4", Mutant::kOutputsWeighed, 1},
+                                           {"llama4", Mutant::kExpertNeighbour, 1000},
                                            {"mixtral", Mutant::kExpertNeighbour, 1000},
                                            {"qwen2_moe", Mutant::kSharedUnweighed, 1}}) {
     SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));

@@ -79,6 +79,8 @@ LONGROPE = {
         "long_factor": [1.0 + 0.4 * i for i in range(12)],
     },
 }
+LLAMA4 = {"model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"], "intermediate_size": 64,
+          "intermediate_size_mlp": 160, "attention_bias": False, "rope_theta": 500000.0, "attn_temperature_tuning": True}
 QWEN_MOE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "decoder_sparse_step": 1,
             "mlp_only_layers": [], "use_sliding_window": False, "sliding_window": None}
 GRANITE_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "embedding_multiplier": 6.0,
@@ -126,7 +128,20 @@ CONFIGS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0},
         },
     },
+    "cohere2": WIDE | {"model_type": "cohere2", "architectures": ["Cohere2ForCausalLM"], "layer_norm_eps": 1e-5,
+                       "logit_scale": 0.26, "sliding_window": 96, "sliding_window_pattern": 4, "attention_bias": False,
+                       "tie_word_embeddings": True, "rope_theta": 50000.0, "rotary_pct": 1.0, "layer_switch": 4,
+                       "position_embedding_type": "rope_gptj", "use_parallel_block": True},
+    "cohere2_layers": WIDE | {"model_type": "cohere2", "architectures": ["Cohere2ForCausalLM"], "layer_norm_eps": 1e-5,
+                              "logit_scale": 0.5, "sliding_window": 96, "attention_bias": True, "tie_word_embeddings": True,
+                              "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]},
+    "glm4": {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"], "attention_bias": True,
+             "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5},
     "phi3": WIDE | PHI3 | {"sliding_window": 256},
+    "phi4": WIDE | PHI3 | {"num_attention_heads": 8, "num_key_value_heads": 2, "rope_theta": 250000.0},
+    "phi4_mini": PHI3 | LONGROPE | {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2,
+                                    "original_max_position_embeddings": 128, "sliding_window": 262144,
+                                    "tie_word_embeddings": True},
     "phi3_longrope": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 128},
     "phi3_longrope_short": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 512},
     "smollm3": WIDE | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 1, 0],
@@ -163,6 +178,13 @@ CONFIGS = {
                                "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1,
                                "rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                                                 "mscale_all_dim": 1.0, "original_max_position_embeddings": 256}},
+    "llama4": LLAMA4 | {"attention_chunk_size": 8192, "interleave_moe_layer_step": 1, "num_local_experts": 6,
+                        "num_experts_per_tok": 1, "use_qk_norm": True},
+    "llama4_chunks": LLAMA4 | {"attention_chunk_size": 96, "interleave_moe_layer_step": 2, "num_local_experts": 8,
+                               "num_experts_per_tok": 2, "use_qk_norm": True, "no_rope_layers": [1, 0, 1, 1],
+                               "floor_scale": 60, "attn_scale": 0.4},
+    "llama4_plain": LLAMA4 | {"attention_chunk_size": 256, "interleave_moe_layer_step": 2, "num_local_experts": 8,
+                              "num_experts_per_tok": 1, "use_qk_norm": False, "attn_temperature_tuning": False},
     "gpt_oss": {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 8,
                 "num_experts_per_tok": 3, "intermediate_size": 64, "sliding_window": 128, "attention_bias": True,
                 "swiglu_limit": 7.0, "rope_theta": 150000.0,
@@ -185,6 +207,8 @@ def config_of(name):
     config = COMMON | CONFIGS[name]
     if name == "gemma3_nested":  # its bases are in rope_parameters
         del config["rope_theta"]
+    if "layer_norm_eps" in config:
+        del config["rms_norm_eps"]
     if "hidden_size" in CONFIGS[name]:  # as those files are: without it
         del config["head_dim"]
     return config
@@ -229,7 +253,7 @@ def published(name, shape, model_type):
                              ("router.weight", "router.layer.weight")):
             name = name.replace(f"block_sparse_moe.{ours}", f"block_sparse_moe.{theirs}")
         return [(name, shape)]
-    if model_type == "gpt_oss":
+    if model_type in ("gpt_oss", "llama4_text"):
         return [(name, shape)]
     mixtral = model_type == "mixtral"
     if mixtral:
@@ -253,13 +277,17 @@ def statistics_of(name, shape, model_type):
         return 0.0, 0.3
     if name.endswith("sinks"):
         return 2.0, 1.0
+    if name.endswith("feed_forward.router.weight"):
+        return 0.0, 1.5 / shape[-1] ** 0.5
+    if "feed_forward.experts." in name:
+        return 0.0, 1.5 / shape[1] ** 0.5
     if name.endswith("experts.gate_up_proj"):  # of gpt-oss: columns are outputs, and some are cut
         return 0.0, 3.0 / shape[1] ** 0.5
     if name.endswith("experts.down_proj"):
         return 0.0, 0.3 / shape[1] ** 0.5
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
         return 1.3 - one, 0.15
-    if "post_feedforward_layernorm" in name or (
+    if any(part in name for part in ("post_feedforward_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")) or (
         "post_attention_layernorm" in name and model_type in ("gemma2", "gemma3_text", "olmo2")
     ):
         return 0.7 - one, 0.1

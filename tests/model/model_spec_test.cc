@@ -91,7 +91,7 @@ TEST(ModelSpec, NamesAnotherArchitecture) {
   for (const char* name : {"rwkv7", "qwen3next", "deepseek"}) {
     b.set_string("general.architecture", name);
     expect_refused(b, ErrorCode::kUnsupported,
-                   fmt::format("'{}' is not supported; use one of deepseek2, dots1, gemma2, gemma3", name));
+                   fmt::format("'{}' is not supported; use one of cohere2, deepseek2, dots1, gemma2", name));
   }
   b.remove("general.architecture");
   expect_refused(b, ErrorCode::kNotFound, "general.architecture");

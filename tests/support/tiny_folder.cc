@@ -23,7 +23,9 @@ std::string shared_expert(const std::string& architecture) {
 
 // In the names of GGUF: what the architecture calls them.
 std::string their_stem(const std::string& architecture, const std::string& ours) {
-  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3";
+  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3",
+             is_glm4 = architecture == "glm4";
+  const std::string mlp = architecture == "llama4" ? "feed_forward." : "mlp.";
   const std::map<std::string, std::string> opt = {{"attn_q", "self_attn.q_proj"},
                                                   {"attn_k", "self_attn.k_proj"},
                                                   {"attn_v", "self_attn.v_proj"},
@@ -45,22 +47,23 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"attn_q_b", "self_attn.q_b_proj"},
       {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
       {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-      {"ffn_gate", "mlp.gate_proj"},
-      {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
-      {"ffn_down", "mlp.down_proj"},
+      {"ffn_gate", mlp + "gate_proj"},
+      {"ffn_up", is_glm4 || architecture == "phi3" ? "mlp.gate_up_proj" : mlp + "up_proj"},
+      {"ffn_down", mlp + "down_proj"},
       {"attn_norm", "input_layernorm"},
       {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
-      {"post_attention_norm", "post_attention_layernorm"},
-      {"post_ffw_norm", "post_feedforward_layernorm"},
+      {"post_attention_norm", is_glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm"},
+      {"post_ffw_norm", is_glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm"},
       {"ffn_gate_inp", architecture == "llama"        ? "block_sparse_moe.gate"
                        : architecture == "granitemoe" ? "block_sparse_moe.router.layer"
                        : architecture == "gpt-oss"    ? "mlp.router"
+                       : architecture == "llama4"     ? "feed_forward.router"
                                                       : "mlp.gate"},
       {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-      {"ffn_gate_shexp", "mlp." + shared_expert(architecture) + ".gate_proj"},
-      {"ffn_up_shexp", "mlp." + shared_expert(architecture) + ".up_proj"},
+      {"ffn_gate_shexp", mlp + shared_expert(architecture) + ".gate_proj"},
+      {"ffn_up_shexp", mlp + shared_expert(architecture) + ".up_proj"},
       {"ffn_down_shexp", architecture == "granitemoe" ? "shared_mlp.output_linear"
-                                                      : "mlp." + shared_expert(architecture) + ".down_proj"},
+                                                      : mlp + shared_expert(architecture) + ".down_proj"},
       {"ffn_down_exps", "block_sparse_moe.output_linear"}};
   return (architecture == "opt" ? opt : others).at(ours);
 }
@@ -167,6 +170,14 @@ void add_experts(json& out, const TinyLlamaShape& s) {
                   {"beta_slow", 1.0},
                   {"truncate", false},
                   {"original_max_position_embeddings", 100}}}});
+  } else if (name == "llama4") {
+    out.update({{"model_type", "llama4_text"},
+                {"num_local_experts", s.experts},
+                {"intermediate_size", s.expert_ffn},
+                {"intermediate_size_mlp", s.ffn},
+                {"interleave_moe_layer_step", s.expert_step},
+                {"attn_scale", 0.3},
+                {"floor_scale", 100}});
   } else if (name == "llama" || name == "granitemoe") {
     out.update({{"model_type", name == "llama" ? "mixtral" : "granitemoeshared"},
                 {"num_local_experts", s.experts},
@@ -247,6 +258,11 @@ json config_of(const TinyLlamaShape& s) {
                               {"mscale", 1.0},
                               {"mscale_all_dim", 1.0},
                               {"llama_4_scaling_beta", 0.3}};
+  }
+  if (name == "glm4") out["partial_rotary_factor"] = 0.5;
+  if (name == "cohere2") {
+    out.erase("rms_norm_eps");
+    out.update({{"layer_norm_eps", 1e-5}, {"logit_scale", 0.5}, {"sliding_window", s.window}});
   }
   if (name == "phi3") out.update({{"partial_rotary_factor", 0.5}, {"sliding_window", s.window}});
   if (s.experts > 0) add_experts(out, s);
@@ -388,21 +404,24 @@ void add_each_expert(TinyFolder& out, const std::string& architecture, const Ggu
   }
 }
 
-// gpt-oss: outputs are columns. Several: theirs by turns, in one tensor.
-void add_columns(TinyFolder& out, const std::string& role, const std::vector<const GgufTensor*>& parts) {
+// gpt-oss and Llama 4: outputs are columns. Several: theirs in one tensor, of gpt-oss by turns.
+void add_columns(TinyFolder& out, const std::string& architecture, const std::string& role,
+                 const std::vector<const GgufTensor*>& parts) {
   const GgufTensor& first = *parts[0];
   const size_t value = first.type->block_bytes, turns = parts.size();
   const uint64_t inputs = first.shape[0], outputs = first.shape[1], experts = first.shape[2];
   FolderTensor& to = out.tensors.emplace_back();
-  to.name = fmt::format("model.layers.{}.mlp.experts.{}", layer_of(first.name), role);
+  const bool by_turns = architecture == "gpt-oss";
+  to.name = fmt::format("model.layers.{}.{}.experts.{}", layer_of(first.name),
+                        by_turns ? "mlp" : "feed_forward", role);
   to.type = first.type->name;
   to.shape = {experts, inputs, outputs * turns};
   to.data.resize(first.data.size() * turns);
   for (uint64_t e = 0; e < experts; ++e) {
     for (uint64_t o = 0; o < outputs * turns; ++o) {
       for (uint64_t i = 0; i < inputs; ++i) {
-        const std::byte* from =
-            parts[o % turns]->data.data() + ((e * outputs + o / turns) * inputs + i) * value;
+        const uint64_t part = by_turns ? o % turns : o / outputs, place = by_turns ? o / turns : o % outputs;
+        const std::byte* from = parts[part]->data.data() + ((e * outputs + place) * inputs + i) * value;
         std::memcpy(to.data.data() + ((e * inputs + i) * outputs * turns + o) * value, from, value);
       }
     }
@@ -434,9 +453,10 @@ void add_mxfp4(TinyFolder& out, const std::string& role, const std::vector<const
   out.tensors.push_back(std::move(scales));
 }
 
-void add_outputs(TinyFolder& out, const std::string& role, const std::vector<const GgufTensor*>& parts) {
+void add_outputs(TinyFolder& out, const std::string& architecture, const std::string& role,
+                 const std::vector<const GgufTensor*>& parts) {
   if (parts[0]->type->name == "MXFP4") return add_mxfp4(out, role, parts);
-  add_columns(out, role, parts);
+  add_columns(out, architecture, role, parts);
 }
 
 // Biases of gate and up by turns.
@@ -454,13 +474,14 @@ void add_bias_by_turns(TinyFolder& out, const GgufTensor& gate, const GgufTensor
 }
 
 // True: it is of experts, and is there now.
-bool add_gpt_oss(TinyFolder& out, const Gguf& file, const GgufTensor& tensor) {
+bool add_stacked(TinyFolder& out, const std::string& architecture, const Gguf& file,
+                 const GgufTensor& tensor) {
   const std::string name(tensor.name);
   const size_t stem = name.find("ffn_");
   if (name.find("_exps.") == std::string::npos || name.ends_with("ffn_down_exps.bias")) return false;
   if (name.find("ffn_up") != std::string::npos) return true;  // with gate
   if (name.find("ffn_down") != std::string::npos) {
-    add_outputs(out, "down_proj", {&tensor});
+    add_outputs(out, architecture, "down_proj", {&tensor});
     return true;
   }
   std::string up = name;
@@ -468,7 +489,7 @@ bool add_gpt_oss(TinyFolder& out, const Gguf& file, const GgufTensor& tensor) {
   if (name.ends_with(".bias")) {
     add_bias_by_turns(out, tensor, other);
   } else {
-    add_outputs(out, "gate_up_proj", {&tensor, &other});
+    add_outputs(out, architecture, "gate_up_proj", {&tensor, &other});
   }
   return true;
 }
@@ -509,9 +530,9 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
   for (const GgufTensor& tensor : (*model)->gguf().tensors()) {
     const std::string name(tensor.name);
     if (name == "rope_freqs.weight") continue;  // what the configuration says instead is up to the test
-    if (architecture == "gpt-oss" && add_gpt_oss(out, (*model)->gguf(), tensor)) continue;
-    if (name.find("_exps.") != std::string::npos && architecture != "granitemoe" &&
-        architecture != "gpt-oss") {
+    const bool stacked = architecture == "gpt-oss" || architecture == "llama4";
+    if (stacked && add_stacked(out, architecture, (*model)->gguf(), tensor)) continue;
+    if (name.find("_exps.") != std::string::npos && architecture != "granitemoe" && !stacked) {
       add_each_expert(out, architecture, tensor);
       continue;
     }

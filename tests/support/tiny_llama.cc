@@ -95,12 +95,14 @@ class TinyWriter {
   void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
   void stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
-  bool has_widths() const { return is({"deepseek2", "dots1", "qwen2moe", "qwen3moe"}); }
+  bool has_widths() const { return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe"}); }
   // Experts by sigmoids with a bias.
   bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
   void write_latent_metadata();
   void write_latent_attention(int32_t layer);
-  bool has_experts(int32_t layer) const { return shape_.experts > 0 && layer >= shape_.dense_layers; }
+  bool has_experts(int32_t layer) const {
+    return shape_.experts > 0 && layer >= shape_.dense_layers && (layer + 1) % shape_.expert_step == 0;
+  }
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -128,14 +130,19 @@ void TinyWriter::write_metadata() {
     u32("attention.value_length", shape_.head_dim);
   }
   if (!is({"opt", "deepseek2"}))
-    u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
+    u32("rope.dimension_count", is({"glm4", "phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
   if (is({"opt"})) {
     out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
     return;
   }
   out_.set_f32(key("rope.freq_base"), shape_.rope_base);
-  out_.set_f32(key("attention.layer_norm_rms_epsilon"), is({"deepseek2"}) ? 1e-6F : 1e-5F);
+  if (is({"cohere2"})) {
+    out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
+    out_.set_f32(key("logit_scale"), 0.5F);
+  } else {
+    out_.set_f32(key("attention.layer_norm_rms_epsilon"), is({"deepseek2"}) ? 1e-6F : 1e-5F);
+  }
   if (shape_.rope_linear_factor != 1.0F) {
     out_.set_string(key("rope.scaling.type"), "linear");
     out_.set_f32(key("rope.scaling.factor"), shape_.rope_linear_factor);
@@ -191,6 +198,11 @@ void TinyWriter::write_expert_metadata() {
   if (has_widths()) u32("expert_feed_forward_length", shape_.expert_ffn);
   if (shape_.shared_ffn > 0 && !is({"deepseek2", "dots1"}))
     u32("expert_shared_feed_forward_length", shape_.shared_ffn);
+  if (is({"llama4"})) {
+    u32("interleave_moe_layer_step", shape_.expert_step);
+    out_.set_f32(key("attention.temperature_scale"), 0.3F);
+    u32("attention.temperature_length", 100);
+  }
   if (!is({"deepseek2", "dots1"})) return;
   u32("expert_shared_count", shape_.shared_ffn / shape_.expert_ffn);
   u32("expert_group_count", shape_.expert_groups);
@@ -222,7 +234,8 @@ void TinyWriter::stacked(std::string_view name, int32_t matrices, int32_t rows, 
 
 // Routers are larger than the rest, so that their scores lie apart.
 void TinyWriter::write_experts() {
-  for (int32_t l = shape_.dense_layers; l < shape_.layers; ++l) {
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    if (!has_experts(l)) continue;
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
     const auto dim = static_cast<uint64_t>(shape_.dim);
     const float deviation = 2.0F / std::sqrt(static_cast<float>(shape_.dim));
@@ -307,14 +320,12 @@ void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
       norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
       norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
     }
-    if (is({"gemma2", "gemma3", "olmo2"})) {
+    if (is({"gemma2", "gemma3", "glm4", "olmo2"})) {
       norm(name("post_attention_norm"), 0.7F);
       norm(name("post_ffw_norm"), 0.7F);
     }
-    if (is({"phi3"})) {
-      matrix(name("attn_qkv") + ".weight", q_dim + 2 * kv_dim, shape_.dim, 1.2F);
-      matrix(name("ffn_up") + ".weight", 2 * shape_.ffn, shape_.dim, 1.0F);
-    }
+    if (is({"phi3"})) matrix(name("attn_qkv") + ".weight", q_dim + 2 * kv_dim, shape_.dim, 1.2F);
+    if (is({"glm4", "phi3"})) matrix(name("ffn_up") + ".weight", 2 * shape_.ffn, shape_.dim, 1.0F);
   }
   constexpr int32_t kUnused = 2;  // rows before that of the first position
   if (is({"opt"})) matrix("position_embd.weight", kUnused + shape_.context, shape_.dim, 0.3F);
@@ -359,9 +370,10 @@ void TinyWriter::write_tensors() {
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
     matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
-    if (norms_before) norm(norm_name(is({"gpt-oss"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
+    if (norms_before && !is({"cohere2"}))
+      norm(norm_name(is({"gpt-oss"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
-    if (apart) {
+    if (apart && !is({"glm4"})) {
       if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
       matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
     }
@@ -369,7 +381,7 @@ void TinyWriter::write_tensors() {
   }
   norm("output_norm", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
-  if (shape_.qkv_bias || is({"qwen2", "qwen2moe", "opt", "gpt-oss"})) write_biases(q_dim, kv_dim);
+  if (shape_.qkv_bias || is({"glm4", "qwen2", "qwen2moe", "opt", "gpt-oss"})) write_biases(q_dim, kv_dim);
   write_architecture(q_dim, kv_dim);
   if (shape_.experts > 0) write_experts();
   if (shape_.rope_factors) {
@@ -496,7 +508,7 @@ TinyLlamaShape tiny_gqa() {
 
 std::vector<TinyLlamaShape> tiny_architectures() {
   std::vector<TinyLlamaShape> out;
-  for (const char* name : {"gemma2", "gemma3", "granite", "llama", "mistral3", "olmo2", "opt", "phi3",
+  for (const char* name : {"gemma2", "gemma3", "glm4", "granite", "llama", "mistral3", "olmo2", "opt", "phi3",
                            "qwen2", "qwen3", "smollm3"}) {
     TinyLlamaShape shape = tiny_gqa();
     shape.architecture = name;
@@ -511,6 +523,15 @@ std::vector<TinyLlamaShape> tiny_architectures() {
     out.push_back(std::move(shape));
   }
   return out;
+}
+
+// The last layer is one without a window and RoPE.
+std::vector<TinyLlamaShape> tiny_parallels() {
+  TinyLlamaShape shape = tiny_gqa();
+  shape.architecture = "cohere2";
+  shape.layers = 4;
+  shape.window = 96;
+  return {shape};
 }
 
 std::vector<TinyLlamaShape> tiny_mixtures() {
@@ -533,6 +554,10 @@ std::vector<TinyLlamaShape> tiny_mixtures() {
   oss.tied = false;
   add("granitemoe", 6, 2).shared_ffn = 64;
   add("llama", 8, 2);
+  TinyLlamaShape& four = add("llama4", 8, 2);
+  four.layers = 4;  // the last one without RoPE
+  four.expert_step = 2;
+  four.shared_ffn = four.expert_ffn;
   add("olmoe", 9, 3);
   add("qwen2moe", 10, 4).shared_ffn = 160;
   add("qwen3moe", 40, 8);
@@ -563,6 +588,7 @@ std::vector<TinyLlamaShape> tiny_latents() {
 
 std::vector<TinyLlamaShape> all_tiny_architectures() {
   std::vector<TinyLlamaShape> out = tiny_architectures();
+  for (TinyLlamaShape& shape : tiny_parallels()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_mixtures()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_latents()) out.push_back(std::move(shape));
   return out;

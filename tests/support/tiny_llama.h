@@ -36,6 +36,7 @@ struct TinyLlamaShape {
   int32_t expert_groups = 1;
   int32_t expert_groups_used = 1;
   int32_t dense_layers = 0;
+  int32_t expert_step = 1;  // of the others only each so many-th has experts
   // Latent attention (LatentSpec): head_dim is then that of the scores, of which RoPE turns the last rope_dim
   // values, and there are no kv_heads.
   int32_t kv_rank = 0;
@@ -55,6 +56,8 @@ TinyLlamaShape tiny_gqa();
 // Granite's factors and RoPE over half a head are in it, too.
 std::vector<TinyLlamaShape> tiny_architectures();
 
+// Blocks whose feed-forward lies beside attention, which a GPU does not run.
+std::vector<TinyLlamaShape> tiny_parallels();
 // The same with experts: each way to choose and weigh them, with shared experts and without.
 std::vector<TinyLlamaShape> tiny_mixtures();
 // Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.

@@ -36,8 +36,8 @@ AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
       locals_(static_cast<size_t>(threads)) {
   for (const LayerSpec& layer : spec.layer_specs) {
     size_t work = 0;
-    while (work < works_.size() && works_[work].tiles.window() != layer.window) ++work;
-    if (work == works_.size()) works_.emplace_back(layer.window);
+    while (work < works_.size() && !works_[work].tiles.is_for(layer)) ++work;
+    if (work == works_.size()) works_.emplace_back(layer);
     work_of_layer_.push_back(work);
   }
 }

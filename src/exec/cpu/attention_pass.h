@@ -81,7 +81,7 @@ class AttentionPass {
   using Piece = AttentionTiles::Piece;
   // What layers with the same window share.
   struct Work {
-    explicit Work(int64_t window) : tiles(window) {}
+    explicit Work(const LayerSpec& layer) : tiles(layer.window, layer.chunked) {}
     AttentionTiles tiles;
     std::vector<float> kept;                       // records of AttentionTiles::Piece::kept
     std::vector<std::atomic<size_t>> open_pieces;  // by tile: pieces that have not ended in this layer

@@ -21,7 +21,11 @@ void AttentionTiles::lay_out(std::span<const StepRow> rows, int64_t kv_heads) {
   for (int64_t first = 0; first < count;) {
     const uint32_t slice = rows[static_cast<size_t>(first)].slice;
     int64_t end = first + 1;
-    while (end < std::min(count, first + kTileRows) && rows[static_cast<size_t>(end)].slice == slice) ++end;
+    // Rows of a tile begin at the same leaf, or at neighbours: none crosses the edge of a chunk.
+    const auto joins = [&](const StepRow& row) {
+      return row.slice == slice && !(chunked_ && row.position % window_ == 0);
+    };
+    while (end < std::min(count, first + kTileRows) && joins(rows[static_cast<size_t>(end)])) ++end;
     const int64_t first_leaf = first_position(rows[static_cast<size_t>(first)].position) / ops::kLeafTokens;
     const int64_t end_leaf = rows[static_cast<size_t>(end - 1)].position / ops::kLeafTokens + 1;
     for (int64_t h = 0; h < kv_heads; ++h)

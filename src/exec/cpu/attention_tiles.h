@@ -13,6 +13,7 @@
 #include "base/mutant.h"
 #include "contract/step.h"
 #include "exec/cpu/row_sets.h"
+#include "model/architectures/model_spec.h"
 #include "ops/leaf_run.h"
 
 namespace kvasir {
@@ -51,8 +52,10 @@ class AttentionTiles {
     int64_t peaks = 0;  // of a row at most
   };
 
-  // Rows attend to the last `window` positions, their own included; 0: to all.
-  explicit AttentionTiles(int64_t window = 0) : window_(window) {}
+  // Rows attend to the last `window` positions, their own included; 0: to all. chunked: to those from the
+  // last multiple of `window` on.
+  explicit AttentionTiles(int64_t window = 0, bool chunked = false)
+      : window_(window), chunked_(chunked && window > 0) {}
 
   static ops::LeafRun leaves(int64_t begin, int64_t end) {
     return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
@@ -63,9 +66,13 @@ class AttentionTiles {
   // The first position that a row attends to.
   int64_t first_position(int64_t position) const {
     if (window_ == 0) return 0;
-    return std::max<int64_t>(0, position - window_ + (mutant(Mutant::kWindowOffByOne) ? 0 : 1));
+    const int64_t first = chunked_ ? position - position % window_ : position - window_ + 1;
+    return std::max<int64_t>(0, first - (mutant(Mutant::kWindowOffByOne) ? 1 : 0));
   }
   int64_t window() const { return window_; }
+  bool is_for(const LayerSpec& layer) const {
+    return layer.window == window_ && (layer.chunked && window_ > 0) == chunked_;
+  }
   // All leaves are local except for these runs, which are in the order of slices and leaves, and in the past
   // of every row of their slices.
   void cut(std::span<const RemoteLeaves> runs, int threads);
@@ -94,6 +101,7 @@ class AttentionTiles {
   void add_pieces(size_t tile, int64_t begin, int64_t end, int64_t span);
 
   int64_t window_;
+  bool chunked_;
   std::vector<Tile> tiles_;
   std::vector<Piece> pieces_;
   std::vector<RemoteLeaves> runs_;

@@ -194,7 +194,10 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     write(step, layer, normed, transfers);
     if (sets_.leaves(layer)) next_set(step, layer, transfers);
     if (!early && !attend(step, layer, transfers)) break;
+    const bool parallel = c.parallel && !(mutant(Mutant::kParallelInSeries) && row_count() == 1);
+    if (parallel) make_ffn_in(weights);
     add_to_residual(weights.attn_output, attended_input(weights), weights.attn_branch);
+    if (!parallel && !weights.experts.present()) make_ffn_in(weights);
     feed_forward(weights);
   }
   await_masks(step, transfers);
@@ -398,10 +401,14 @@ void Decoder::mix_experts(const PackedLayer& layer) {
   add_branch(layer.ffn_branch, &layer.experts);
 }
 
+void Decoder::make_ffn_in(const PackedLayer& layer) {
+  const NormWeights& norm = model_.spec().parallel ? layer.attn_norm : layer.ffn_norm;
+  const Operand normed = normed_input(norm, layer.ffn_in);
+  products_.multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false);
+}
+
 void Decoder::feed_forward(const PackedLayer& layer) {
   if (layer.experts.present()) return mix_experts(layer);
-  const Operand normed = normed_input(layer.ffn_norm, layer.ffn_in);
-  products_.multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false);
   const Operand activated = products_.make_rows(layer.ffn_down, row_count(), [&](int64_t row, float* out) {
     activate(layer, ffn_in_.data() + row * layer.ffn_in.n, out);
   });

@@ -45,7 +45,8 @@ void ExpertChooser::choose(std::span<float> scores, std::span<const float> bias,
     kernels_->exp_shifted(scores.data(), max, count, p_.data());
   } else {
     sigmoids(scores, p_);
-    std::copy(p_.begin(), p_.end(), scores.begin());
+    // Large scores have the same sigmoid.
+    if (!bias.empty() || spec_->groups_used < spec_->groups) std::copy(p_.begin(), p_.end(), scores.begin());
   }
   for (size_t i = 0; i < bias.size(); ++i) scores[i] = p_[i] / sum + bias[i];
   if (spec_->groups_used < spec_->groups) keep_best_groups(scores);

@@ -18,11 +18,11 @@ struct ChosenExpert {
 // Chooses from a router's scores. Of one thread: it has memory for one row.
 //
 // The probability of an expert is p = exp(score - maximum), by a softmax, or p = 1 / (1 + exp(-score)), by a
-// sigmoid. The best experts are those of the best scores (of a sigmoid: p), or, where there is a bias, of the
-// best sums of probability (of a softmax: p divided by the sum of all) and bias; ties go to the lower id, and
-// what is not a number is worst. Weights are p divided by: of a softmax, the sum of the chosen p in order of
-// their ids, where renormalised, or else of all p, as softmax_stats() sums; of a sigmoid, the sum of the
-// chosen p and 1e-20, or nothing. Then they are scaled.
+// sigmoid. The best experts are those of the best scores (of a sigmoid in groups: p), or, where there is a
+// bias, of the best sums of probability (of a softmax: p divided by the sum of all) and bias; ties go to the
+// lower id, and what is not a number is worst. Weights are p divided by: of a softmax, the sum of the chosen
+// p in order of their ids, where renormalised, or else of all p, as softmax_stats() sums; of a sigmoid, the
+// sum of the chosen p and 1e-20, or nothing. Then they are scaled.
 class ExpertChooser {
  public:
   // Throws std::bad_alloc. The kernels and the spec outlive it.

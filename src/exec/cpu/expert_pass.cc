@@ -31,6 +31,7 @@ void ExpertPass::grow(int64_t rows) {
   slot_of_.resize(slots);
   row_of_.resize(slots);
   expert_of_.resize(slots);
+  weight_of_.resize(slots);
   in_.resize(slots * 2 * static_cast<size_t>(experts_.ffn_dim));
   down_.resize(slots * dim);
   shared_in_.resize(n * 2 * shared);
@@ -47,7 +48,7 @@ uint64_t ExpertPass::bytes() const {
   const size_t floats = normed_.size() + scores_.size() + shared_weight_.size() + in_.size() + down_.size() +
                         shared_in_.size() + shared_down_.size();
   return floats * sizeof(float) +
-         chosen_.size() * (sizeof(ChosenExpert) + 2 * sizeof(int64_t) + sizeof(int32_t));
+         chosen_.size() * (sizeof(ChosenExpert) + 2 * sizeof(int64_t) + sizeof(int32_t) + sizeof(float));
 }
 
 // Besides full blocks each expert has one at most.
@@ -58,12 +59,21 @@ int64_t ExpertPass::most_items(const PackedExperts& experts, int64_t rows) const
       {slots, blocks * Product::panel_count(experts.in[0]), blocks * Product::panel_count(experts.down[0])});
 }
 
+bool ExpertPass::weighs_inputs(int64_t rows) const {
+  return experts_.weighs_inputs && !(mutant(Mutant::kOutputsWeighed) && rows == 1);
+}
+
 void ExpertPass::run(const PackedExperts& experts, int64_t rows) {
   choose(experts, rows);
   fill_buckets(rows);
   const int64_t slots = rows * experts_.used, dim = spec_.dim;
   const Operand input = products_.make_rows(experts.in[0], slots, [&](int64_t slot, float* to) {
-    std::copy_n(row(row_of_[static_cast<size_t>(slot)]), dim, to);
+    const float* x = row(row_of_[static_cast<size_t>(slot)]);
+    if (weighs_inputs(rows)) {
+      kernels_.scale(x, weight_of_[static_cast<size_t>(slot)], dim, to);
+    } else {
+      std::copy_n(x, dim, to);
+    }
   });
   products_.multiply(input, experts.in, first_slot_, in_.data());
   const Operand activated = products_.make_rows(
@@ -111,6 +121,7 @@ void ExpertPass::fill_buckets(int64_t rows) {
     slot_of_[i] = slot;
     row_of_[static_cast<size_t>(slot)] = static_cast<int64_t>(i) / experts_.used;
     expert_of_[static_cast<size_t>(slot)] = chosen_[i].id;
+    weight_of_[static_cast<size_t>(slot)] = chosen_[i].weight;
   }
   std::rotate(first_slot_.begin(), first_slot_.end() - 1, first_slot_.end());
   first_slot_[0] = 0;
@@ -140,7 +151,7 @@ void ExpertPass::add_up(const PackedExperts& experts, int64_t row, int64_t rows,
     const auto at = static_cast<size_t>(row * used + (backwards ? used - 1 - i : i));
     float* y = down_.data() + slot_of_[at] * dim;
     if (!experts.down_bias.empty()) kernels_.add(y, experts.down_bias.data() + chosen_[at].id * dim, dim, y);
-    kernels_.add_scaled(y, chosen_[at].weight, dim, out);
+    kernels_.add_scaled(y, weighs_inputs(rows) ? 1 : chosen_[at].weight, dim, out);
   }
   if (!experts.has_shared()) return;
   kernels_.add_scaled(shared_down_.data() + row * dim, shared_weight_[static_cast<size_t>(row)], dim, out);

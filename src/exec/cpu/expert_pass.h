@@ -36,6 +36,7 @@ class ExpertPass {
 
  private:
   void choose(const PackedExperts& experts, int64_t rows);
+  bool weighs_inputs(int64_t rows) const;
   // Puts the rows of each expert side by side.
   void fill_buckets(int64_t rows);
   void run_shared(const PackedExperts& experts, int64_t rows);
@@ -55,6 +56,7 @@ class ExpertPass {
   std::vector<int64_t> slot_of_;      // [rows][used]
   std::vector<int64_t> row_of_;       // [slots]
   std::vector<int32_t> expert_of_;    // [slots]
+  std::vector<float> weight_of_;      // [slots]
   std::vector<int64_t> first_slot_;   // [experts + 1]
   std::vector<float> in_, down_;      // [slots][2 ffn], [slots][dim]
   std::vector<float> shared_in_, shared_down_;

@@ -178,7 +178,8 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
 // One value where queries do not depend on the position.
 std::vector<float> query_scales(const ModelSpec& spec, uint32_t max_positions) {
   std::vector<float> out;
-  for (uint32_t p = 0; p < max_positions; p += static_cast<uint32_t>(spec.temperature_interval)) {
+  const uint32_t end = max_positions + static_cast<uint32_t>(spec.temperature_offset);
+  for (uint32_t p = 0; p < end; p += static_cast<uint32_t>(spec.temperature_interval)) {
     const double temperature =
         1 + spec.temperature_scale * ops::det_log(1.0 + static_cast<double>(out.size()));
     out.push_back(static_cast<float>(spec.query_scale * temperature));

@@ -120,9 +120,11 @@ class PackedModel {
   const Projection& output() const { return output_; }
   // The rope of a layer; null: it has none.
   const ops::RopeTable* rope(uint32_t layer) const;
-  // What queries are multiplied by. REQUIRES: position < max_positions
-  float query_scale(int64_t position) const {
-    return query_scales_[static_cast<size_t>(position / spec().temperature_interval)];
+  // What queries of a layer are multiplied by. REQUIRES: position < max_positions
+  float query_scale(uint32_t layer, int64_t position) const {
+    const ModelSpec& s = spec();
+    if (s.temperature_without_rope && s.layer(static_cast<int32_t>(layer)).rope >= 0) return s.query_scale;
+    return query_scales_[static_cast<size_t>((position + s.temperature_offset) / s.temperature_interval)];
   }
   // Nothing happens to what attention and feed-forward add to the residual stream, so their products add it.
   bool adds_at_once() const { return adds_at_once_; }
@@ -154,7 +156,7 @@ class PackedModel {
   WeightMatrix embedding_;  // as it is looked up in: in the file or, quantised, in the arena
   bool adds_at_once_ = true;
   std::vector<ops::RopeTable> ropes_;  // as ModelSpec::ropes
-  std::vector<float> query_scales_;    // by position / ModelSpec::temperature_interval
+  std::vector<float> query_scales_;    // by interval of ModelSpec::temperature_interval
 };
 
 }  // namespace kvasir

@@ -11,7 +11,7 @@ void QkvFinisher::finish_q(uint32_t layer, int64_t position, float* q) const {
   normalise(weights.q_norm, spec.q_dim(), q);
   rotate(layer, position, spec.heads, q);
   const bool as_first = mutant(Mutant::kTemperatureOfOrigin);
-  kernels_.scale(q, model_.query_scale(as_first ? 0 : position), spec.q_dim(), q);
+  kernels_.scale(q, model_.query_scale(layer, as_first ? 0 : position), spec.q_dim(), q);
 }
 
 void QkvFinisher::finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias) const {
@@ -33,8 +33,8 @@ void QkvFinisher::finish_kv(uint32_t layer, int64_t position, float* kv, bool wi
 
 void QkvFinisher::normalise(const std::vector<float>& weight, int64_t n, float* x) const {
   const ModelSpec& spec = model_.spec();
-  if (spec.qk_norm == QkNorm::kNone) return;
-  const int64_t each = spec.qk_norm == QkNorm::kHead ? spec.head_dim : n;
+  if (weight.empty()) return;
+  const int64_t each = spec.qk_norm == QkNorm::kRow ? n : spec.head_dim;
   for (int64_t i = 0; i < n; i += each)
     kernels_.rms_norm(x + i, weight.data(), each, spec.norm_epsilon, x + i);
 }

@@ -22,6 +22,11 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
     return error(ErrorCode::kUnsupported, "{} do not run on a GPU yet; serve it with --device cpu",
                  spec.has_experts() ? "mixtures of experts" : "models with attention sinks");
   }
+  if (spec.parallel) {
+    return error(ErrorCode::kUnsupported,
+                 "models with attention and feed-forward side by side do not run on a GPU yet; serve it with "
+                 "--device cpu");
+  }
   auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);
   KV_RETURN_IF_ERROR(pinned.reserve(16 * kMiB));

@@ -23,6 +23,7 @@ enum class QkNorm : uint8_t {
   kNone,
   kHead,  // over each head (Qwen 3, Gemma 3)
   kRow,   // over all heads of a row together (OLMo 2)
+  kUnit,  // over each head, with no weights, in layers with RoPE (Llama 4)
 };
 enum class Activation : uint8_t {
   kSilu,  // x / (1 + exp(−x))
@@ -65,8 +66,9 @@ struct ExpertSpec {
   int32_t ffn_dim = 0;         // of each
   int32_t shared_ffn_dim = 0;  // of one more that every row passes through; 0: none
   Gating gating = Gating::kSoftmax;
-  bool renormalise = false;  // weights are divided by their sum
-  float weight_scale = 1;    // then multiplied by it
+  bool renormalise = false;    // weights are divided by their sum
+  float weight_scale = 1;      // then multiplied by it
+  bool weighs_inputs = false;  // weights multiply what experts take, not what they give
   // Experts are chosen from the `groups_used` of `groups` equal groups of neighbours whose two best scores
   // have the largest sums; of a softmax, whose best scores are the largest.
   int32_t groups = 1;
@@ -92,6 +94,7 @@ struct LatentSpec {
 struct LayerSpec {
   int32_t rope = 0;      // index into ModelSpec::ropes; −1: none
   int32_t window = 0;    // a position attends to its last `window` positions, itself included; 0: to all
+  bool chunked = false;  // a window begins at the last multiple of its length instead
   bool experts = false;  // its feed-forward is a mixture of experts
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
@@ -119,9 +122,12 @@ struct ModelSpec {
   // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
   QkNorm qk_norm = QkNorm::kNone;
   float query_scale = 0;
-  // Queries at position p are scaled by 1 + temperature_scale · ln(1 + ⌊p / temperature_interval⌋), too.
+  // Queries at position p are scaled by 1 + temperature_scale · ln(1 + ⌊(p + offset) /
+  // temperature_interval⌋), too.
   float temperature_scale = 0;               // 0: they are not
   int32_t temperature_interval = INT32_MAX;  // positions
+  int32_t temperature_offset = 0;            // 0 or 1
+  bool temperature_without_rope = false;     // in layers without RoPE only
   float score_cap = 0;                       // 0: none
   // Each head has a score of a position without a value, which takes its share of the softmax.
   bool sinks = false;
@@ -137,6 +143,9 @@ struct ModelSpec {
   bool gated = true;
   ExpertSpec experts;
   std::string ffn_norm_name = "ffn_norm";  // name of the tensor with the norm before the feed-forward
+  // The feed-forward takes what attention takes, not what attention has added to: there is one norm before
+  // both.
+  bool parallel = false;
 
   float embedding_scale = 1;    // multiplies what the embedding gives
   float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream

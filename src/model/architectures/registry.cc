@@ -7,24 +7,27 @@
 // One line an architecture of GGUF files: its name, as general.architecture has it, the function that a file
 // of this folder defines, and which norms it has, if not RMSNorm. Sorted. The function finds in reader.spec()
 // what SpecReader::read_common() reads, and fills in what differs.
-#define KVASIR_ARCHITECTURES(ARCHITECTURE)            \
-  ARCHITECTURE("deepseek2", describe_deepseek2)       \
-  ARCHITECTURE("dots1", describe_dots1)               \
-  ARCHITECTURE("gemma2", describe_gemma2)             \
-  ARCHITECTURE("gemma3", describe_gemma3)             \
-  ARCHITECTURE("gpt-oss", describe_gpt_oss)           \
-  ARCHITECTURE("granite", describe_granite)           \
-  ARCHITECTURE("granitemoe", describe_granitemoe)     \
-  ARCHITECTURE("llama", describe_llama)               \
-  ARCHITECTURE("mistral3", describe_mistral3)         \
-  ARCHITECTURE("olmo2", describe_olmo2)               \
-  ARCHITECTURE("olmoe", describe_olmoe)               \
-  ARCHITECTURE("opt", describe_opt, NormKind::kLayer) \
-  ARCHITECTURE("phi3", describe_phi3)                 \
-  ARCHITECTURE("qwen2", describe_qwen2)               \
-  ARCHITECTURE("qwen2moe", describe_qwen2moe)         \
-  ARCHITECTURE("qwen3", describe_qwen3)               \
-  ARCHITECTURE("qwen3moe", describe_qwen3moe)         \
+#define KVASIR_ARCHITECTURES(ARCHITECTURE)                    \
+  ARCHITECTURE("cohere2", describe_cohere2, NormKind::kLayer) \
+  ARCHITECTURE("deepseek2", describe_deepseek2)               \
+  ARCHITECTURE("dots1", describe_dots1)                       \
+  ARCHITECTURE("gemma2", describe_gemma2)                     \
+  ARCHITECTURE("gemma3", describe_gemma3)                     \
+  ARCHITECTURE("glm4", describe_glm4)                         \
+  ARCHITECTURE("gpt-oss", describe_gpt_oss)                   \
+  ARCHITECTURE("granite", describe_granite)                   \
+  ARCHITECTURE("granitemoe", describe_granitemoe)             \
+  ARCHITECTURE("llama", describe_llama)                       \
+  ARCHITECTURE("llama4", describe_llama4)                     \
+  ARCHITECTURE("mistral3", describe_mistral3)                 \
+  ARCHITECTURE("olmo2", describe_olmo2)                       \
+  ARCHITECTURE("olmoe", describe_olmoe)                       \
+  ARCHITECTURE("opt", describe_opt, NormKind::kLayer)         \
+  ARCHITECTURE("phi3", describe_phi3)                         \
+  ARCHITECTURE("qwen2", describe_qwen2)                       \
+  ARCHITECTURE("qwen2moe", describe_qwen2moe)                 \
+  ARCHITECTURE("qwen3", describe_qwen3)                       \
+  ARCHITECTURE("qwen3moe", describe_qwen3moe)                 \
   ARCHITECTURE("smollm3", describe_smollm3)
 
 namespace kvasir {

@@ -58,6 +58,11 @@ Status SpecReader::read_exact() {
     if (split && spec_.is_latent()) return unsupported("kvasir.split_pairs is not supported");
     spec_.split_pairs = split && !spec_.ropes.empty();
   }
+  constexpr std::string_view kUnitNorm = "kvasir.unit_norm";
+  if (file_.has(kUnitNorm)) {
+    KV_ASSIGN_OR_RETURN(const bool norms, file_.get_bool(kUnitNorm));
+    spec_.qk_norm = norms ? QkNorm::kUnit : QkNorm::kNone;
+  }
   float length = 0;  // 0: not given
   KV_RETURN_IF_ERROR(read_exact_number("query_pre_attn_scalar", length));
   if (length > 0) spec_.query_scale = 1.0F / std::sqrt(length);
@@ -146,6 +151,24 @@ Status SpecReader::read_window_size(std::string_view key, int32_t& out) const {
   if (value > kMaxContext) return read_count(key, kMaxContext, out);  // refused by name
   out = static_cast<int32_t>(value);
   return {};
+}
+
+Result<std::vector<bool>> SpecReader::read_windows(int32_t period) {
+  const std::string pattern = full("attention.sliding_window_pattern");
+  const GgufValue* given = file_.find(pattern);
+  std::vector<bool> windowed;
+  if (given != nullptr && given->type == GgufType::kArray) {
+    std::vector<int32_t> by_layer;
+    KV_RETURN_IF_ERROR(read_by_layer(pattern, 0, 1, by_layer));
+    windowed.assign(by_layer.begin(), by_layer.end());
+  } else {
+    KV_RETURN_IF_ERROR(read_count("attention.sliding_window_pattern", kMaxLayers, period, period));
+    for (int32_t l = 1; l <= spec_.layers; ++l) windowed.push_back(l % period != 0);
+  }
+  KV_RETURN_IF_ERROR(read_window("attention.sliding_window", [&windowed](int32_t layer) -> bool {
+    return windowed[static_cast<size_t>(layer)];
+  }));
+  return windowed;
 }
 
 Status SpecReader::read_experts(const ExpertSpec& like, bool required) {

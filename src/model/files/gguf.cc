@@ -204,7 +204,12 @@ Result<std::vector<int32_t>> Gguf::get_i32s(std::string_view key) const {
   out.reserve(value->count);
   const size_t step = gguf_type_bytes(value->element);
   for (uint64_t i = 0; i < value->count; ++i) {
-    const auto integer = load_integer(value->element, value->payload.data() + i * step);
+    const std::byte* at = value->payload.data() + i * step;
+    if (value->element == GgufType::kBool) {
+      out.push_back(*at != std::byte{0} ? 1 : 0);
+      continue;
+    }
+    const auto integer = load_integer(value->element, at);
     const std::optional<int32_t> number = integer ? as_i32(*integer) : std::nullopt;
     if (!number) return wrong_type(key, *value, kWanted);
     out.push_back(*number);

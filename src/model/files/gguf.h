@@ -106,8 +106,9 @@ class Gguf {
   Result<bool> get_bool(std::string_view key) const;
   Result<std::string> get_string(std::string_view key) const;
   Result<std::vector<std::string>> get_strings(std::string_view key) const;
-  Result<std::vector<int32_t>> get_i32s(std::string_view key) const;  // any integers that fit in i32
-  Result<std::vector<float>> get_f32s(std::string_view key) const;    // f32 or f64
+  // Any integers that fit in i32, and bools as 0 and 1.
+  Result<std::vector<int32_t>> get_i32s(std::string_view key) const;
+  Result<std::vector<float>> get_f32s(std::string_view key) const;  // f32 or f64
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in the order of the file
   const GgufTensor* find_tensor(std::string_view name) const;          // nullptr: not there

@@ -62,7 +62,7 @@ std::string describe_norms(const ModelFile& model) {
     out += " attention and feed-forward";
   }
   if (c.qk_norm != QkNorm::kNone) {
-    out += fmt::format("; of Q and K by {}", c.qk_norm == QkNorm::kHead ? "head" : "row");
+    out += fmt::format("; of Q and K by {}", c.qk_norm == QkNorm::kRow ? "row" : "head");
   }
   return out;
 }
@@ -112,7 +112,8 @@ void add_shape(std::string& out, const ModelFile& model) {
   const ModelSpec& c = model.spec();
   const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
   add_line(out, "layers", "{}", c.layers);
-  add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
+  add_line(out, "width", "{} (feed-forward {}, {}{})", c.dim, c.ffn_dim, activation_name(c),
+           c.parallel ? ", beside attention" : "");
   if (c.has_experts()) add_line(out, "experts", "{}", describe_experts(c));
   if (c.is_latent()) {
     add_line(out, "attention",
@@ -129,8 +130,8 @@ void add_shape(std::string& out, const ModelFile& model) {
   for (size_t i = 0; i < c.ropes.size(); ++i) add_line(out, "RoPE", "{}", describe_rope(c, i));
   if (c.learned_positions) add_line(out, "positions", "learned");
   if (c.temperature_scale != 0) {
-    add_line(out, "queries", "grow by {} · ln(1 + position / {})", c.temperature_scale,
-             c.temperature_interval);
+    add_line(out, "queries", "grow by {} · ln(1 + position / {}){}", c.temperature_scale,
+             c.temperature_interval, c.temperature_without_rope ? ", in layers without RoPE" : "");
   }
   add_line(out, "norm", "{}", describe_norms(model));
   add_factors(out, c);

@@ -163,7 +163,7 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
   KV_RETURN_IF_ERROR(norm(name("post_ffw_norm"), dim, out.ffn_post_norm));
   // A model has norms before attention and feed-forward, behind them, or both.
   if (!out.attn_norm.present() && !out.attn_post_norm.present()) return missing(name("attn_norm.weight"));
-  if (!out.ffn_norm.present() && !out.ffn_post_norm.present())
+  if (!out.ffn_norm.present() && !out.ffn_post_norm.present() && !spec_.parallel)
     return missing(name(spec_.ffn_norm_name + ".weight"));
   KV_RETURN_IF_ERROR(attention(index, out));
   return feed_forward(index, out);
@@ -198,7 +198,10 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_q"), q_dim, out.q_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_k"), kv_dim, out.k_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_v"), kv_dim, out.v_bias));
-  if (spec_.qk_norm != QkNorm::kNone) {
+  if (spec_.qk_norm == QkNorm::kUnit) {
+    if (spec_.layer(index).rope >= 0) out.q_norm.assign(static_cast<size_t>(spec_.head_dim), 1.0F);
+    out.k_norm = out.q_norm;
+  } else if (spec_.qk_norm != QkNorm::kNone) {
     const bool by_head = spec_.qk_norm == QkNorm::kHead;
     KV_RETURN_IF_ERROR(optional_vector(weight("attn_q_norm"), by_head ? spec_.head_dim : q_dim, out.q_norm));
     KV_RETURN_IF_ERROR(optional_vector(weight("attn_k_norm"), by_head ? spec_.head_dim : kv_dim, out.k_norm));

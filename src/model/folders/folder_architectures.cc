@@ -7,6 +7,7 @@
 #include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_deepseek.h"
+#include "model/folders/folder_llama4.h"
 
 namespace kvasir {
 namespace {
@@ -18,6 +19,17 @@ constexpr TensorName kPhi3Matrices[] = {
     {"self_attn.o_proj", "attn_output"},
     {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
+};
+constexpr TensorName kCohere2Norms[] = {{"input_layernorm", "attn_norm"}};
+constexpr TensorName kGlm4Matrices[] = {
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"},
+};
+constexpr TensorName kGlm4Norms[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_self_attn_layernorm", "post_attention_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"post_mlp_layernorm", "post_ffw_norm"},
 };
 constexpr TensorName kOptMatrices[] = {
     {"self_attn.q_proj", "attn_q"},        {"self_attn.k_proj", "attn_k"},
@@ -195,33 +207,48 @@ void describe_phi3(FolderConfig& c) {
   c.write_windows(c.sliding_window(), all_layers(c, true));
 }
 
-// "no_rope_layers" has 1 for a layer with RoPE. Layers without one may have a window.
+// Layers with a window have RoPE, the others have none. Published files say by other names, too, what all of
+// them have.
+void describe_cohere2(FolderConfig& c) {
+  c.read_sizes();
+  const double epsilon = c.fields.number("layer_norm_eps").value_or(1e-5);
+  c.out.set_f32(c.key("attention.layer_norm_epsilon"), static_cast<float>(epsilon));
+  c.require_activation("hidden_act", "silu");
+  c.read_attention_bias();
+  c.read_rope();
+  const double scale = c.fields.number("logit_scale").value_or(0.0625);
+  c.out.set_f32(c.key("logit_scale"), static_cast<float>(scale));
+  const int64_t period = c.fields.integer("sliding_window_pattern", 1, INT32_MAX).value_or(4);
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back((l + 1) % period != 0);
+  const int64_t window = c.sliding_window();
+  if (window == 0) c.fields.unsupported("sliding_window", "where a whole number is needed");
+  c.write_windows(window, windowed);
+  c.fields.ignore({"layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct",
+                   "use_embedding_sharing", "use_gated_activation", "use_parallel_block",
+                   "use_parallel_embedding"});
+}
+
+void describe_glm4(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  if (c.fields.flag("attention_bias", true)) c.biases = {"attn_q", "attn_k", "attn_v"};
+}
+
+// Layers without RoPE may have a window.
 void describe_smollm3(FolderConfig& c) {
   describe_common(c);
   c.read_attention_bias();
   c.read_rope();
-  const int64_t interval = c.fields.integer("no_rope_layer_interval", 1, INT32_MAX).value_or(4);
-  std::vector<int64_t> turned(static_cast<size_t>(c.layers));
-  for (int64_t l = 0; l < c.layers; ++l) turned[static_cast<size_t>(l)] = (l + 1) % interval != 0 ? 1 : 0;
-  if (const auto given = c.fields.integers("no_rope_layers")) {
-    if (static_cast<int64_t>(given->size()) < c.layers) {
-      c.fields.unsupported("no_rope_layers",
-                           fmt::format("where one for each of {} layers is needed", c.layers));
-      return;
-    }
-    turned = *given;
-  }
-  std::vector<int32_t> ropes;
-  std::vector<bool> windowed;
-  for (int64_t l = 0; l < c.layers; ++l) {
-    const bool turns = turned[static_cast<size_t>(l)] != 0;
-    ropes.push_back(turns ? 0 : -1);
-    windowed.push_back(!turns);
-  }
-  c.out.set_i32s("kvasir.layer_ropes", ropes);
+  std::vector<bool> windowed = c.read_turned_layers();
+  windowed.flip();
   const bool used = c.fields.flag("use_sliding_window", false);
   c.write_windows(used ? c.sliding_window() : 0, windowed);
   c.fields.ignore({"sliding_window"});
+}
+
+bool is_any_layer(int64_t) {
+  return true;
 }
 
 void describe_granite(FolderConfig& c) {
@@ -234,10 +261,6 @@ void describe_granite(FolderConfig& c) {
     if (value == 0) c.fields.unsupported(field, "which is not supported; use another model");
     c.out.set_f32(c.key(name), static_cast<float>(value));
   }
-}
-
-bool is_any_layer(int64_t) {
-  return true;
 }
 
 void describe_mixtral(FolderConfig& c) {
@@ -352,20 +375,28 @@ void describe_opt(FolderConfig& c) {
 
 // Sorted by model_type.
 const FolderArchitecture kArchitectures[] = {
+    {.model_type = "cohere2",
+     .name = "cohere2",
+     .defaults = {.sliding_window = 4096, .tie_word_embeddings = true},
+     .describe = describe_cohere2,
+     .norms = kCohere2Norms,
+     .turns_neighbours = true},
     {.model_type = "deepseek_v2",
      .name = "deepseek2",
      .defaults = {},
      .describe = describe_deepseek_v2,
      .matrices = kDeepseekMatrices,
      .norms = kDeepseekNorms,
-     .experts = kDeepseek2Experts},
+     .experts = kDeepseek2Experts,
+     .turns_neighbours = true},
     {.model_type = "deepseek_v3",
      .name = "deepseek2",
      .defaults = {},
      .describe = describe_deepseek_v3,
      .matrices = kDeepseekMatrices,
      .norms = kDeepseekNorms,
-     .experts = kDots1Experts},
+     .experts = kDots1Experts,
+     .turns_neighbours = true},
     {.model_type = "dots1",
      .name = "dots1",
      .defaults = {.sliding_window = 4096},
@@ -400,6 +431,17 @@ const FolderArchitecture kArchitectures[] = {
      .norms = kGemma2Norms,
      .in_attention = kQkNorms,
      .norms_less_one = true},
+    {.model_type = "glm4",
+     .name = "glm4",
+     .defaults = {.num_key_value_heads = 2,
+                  .head_dim = 128,
+                  .max_position_embeddings = 131072,
+                  .rms_norm_eps = 1.5625e-7,
+                  .partial_rotary_factor = 0.5},
+     .describe = describe_glm4,
+     .matrices = kGlm4Matrices,
+     .norms = kGlm4Norms,
+     .turns_neighbours = true},
     {.model_type = "gpt_oss",
      .name = "gpt-oss",
      .defaults = {.num_key_value_heads = 8,
@@ -425,6 +467,18 @@ const FolderArchitecture kArchitectures[] = {
      .describe = describe_granitemoeshared,
      .experts = kGraniteSharedExperts},
     {.model_type = "llama", .name = "llama", .defaults = {}, .describe = describe_llama},
+    {.model_type = "llama4_text",
+     .name = "llama4",
+     .defaults = {.num_key_value_heads = 8,
+                  .head_dim = 128,
+                  .max_position_embeddings = 131072,
+                  .rms_norm_eps = 1e-5,
+                  .rope_theta = 500000},
+     .describe = describe_llama4,
+     .matrices = kLlama4Matrices,
+     .experts = kLlama4Experts,
+     .turns_neighbours = true,
+     .stacked_experts = true},
     {.model_type = "ministral",
      .name = "llama",
      .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},

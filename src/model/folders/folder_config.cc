@@ -39,8 +39,10 @@ void FolderConfig::read_sizes() {
   write("block_count", layers);
   write("context_length", context);
   write("embedding_length", width);
-  write("feed_forward_length",
-        count(fields.has("ffn_dim") ? "ffn_dim" : "intermediate_size", defaults.intermediate_size));
+  write("feed_forward_length", count(fields.has("ffn_dim")                 ? "ffn_dim"
+                                     : fields.has("intermediate_size_mlp") ? "intermediate_size_mlp"
+                                                                           : "intermediate_size",
+                                     defaults.intermediate_size));
   write("attention.head_count", heads);
   count("num_key_value_heads", kv_heads);
   const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
@@ -98,6 +100,23 @@ void FolderConfig::read_attention_bias(bool of_output_too) {
   if (of_output_too) biases.emplace_back("attn_output");
 }
 
+std::vector<bool> FolderConfig::read_turned_layers() {
+  const int64_t interval = fields.integer("no_rope_layer_interval", 1, INT32_MAX).value_or(4);
+  std::vector<bool> turned;
+  for (int64_t l = 1; l <= layers; ++l) turned.push_back(l % interval != 0);
+  if (const auto given = fields.integers("no_rope_layers"); given && !given->empty()) {
+    if (static_cast<int64_t>(given->size()) < layers) {
+      fields.unsupported("no_rope_layers", fmt::format("where one for each of {} layers is needed", layers));
+      return turned;
+    }
+    for (size_t l = 0; l < turned.size(); ++l) turned[l] = (*given)[l] != 0;
+  }
+  std::vector<int32_t> ropes;
+  for (const bool turns : turned) ropes.push_back(turns ? 0 : -1);
+  out.set_i32s("kvasir.layer_ropes", ropes);
+  return turned;
+}
+
 void FolderConfig::read_experts(std::string_view count, std::string_view ffn) {
   const auto required = [this](std::string_view field, int64_t most) {
     const auto value = fields.integer(field, 1, most);
@@ -139,8 +158,9 @@ void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherw
   for (const bool has : windowed) windows.push_back(has ? static_cast<int32_t>(window) : 0);
   out.set_u32(key("attention.sliding_window"), static_cast<uint32_t>(window));
   out.set_i32s("kvasir.layer_windows", windows);
-  if (architecture.name != "gemma3") return;
-  for (const bool has : windowed) ropes.push_back(has ? 1 : 0);
+  if (architecture.name != "gemma3" && architecture.name != "cohere2") return;
+  const bool two = architecture.name == "gemma3";
+  for (const bool has : windowed) ropes.push_back(two ? (has ? 1 : 0) : (has ? 0 : -1));
   out.set_i32s("kvasir.layer_ropes", ropes);
 }
 

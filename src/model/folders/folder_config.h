@@ -40,6 +40,7 @@ struct ConfigDefaults {
   int64_t max_position_embeddings = 0, vocab_size = 0, sliding_window = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
+  double partial_rotary_factor = 1;
   bool tie_word_embeddings = false;
 };
 
@@ -57,6 +58,7 @@ struct FolderArchitecture {
   std::span<const TensorName> experts = {};                   // in the place of the feed-forward's matrices
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
+  bool turns_neighbours = false;                              // RoPE does, and not values of both halves
   bool stacked_experts = false;                               // stacked_experts.h: may be of MXFP4
 
   // All of a layer, with experts or without, one of them shared or not; it has every one.
@@ -98,6 +100,8 @@ struct FolderConfig {
   void require_activation(std::string_view field, std::string_view wanted);
   // Biases of Q, K, V and, if so, of attention's output, where the configuration has this field set.
   void read_attention_bias(bool of_output_too = true);
+  // RoPE in the layers that "no_rope_layers" has 1 for, or in all but each so many-th.
+  std::vector<bool> read_turned_layers();
   // One RoPE for all layers, with its scaling.
   void read_rope();
   // A RoPE of layers without a window, and one of those with: Gemma 3.

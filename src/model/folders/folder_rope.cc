@@ -78,13 +78,15 @@ class RopeReader {
     return 1;
   }
 
-  // A part of a head only, of which only Phi-3's attention knows.
+  // A part of a head only, of which only some attentions know.
   void read_part() {
     dim_ = config_.head_dim;
     auto part = fields_.number("partial_rotary_factor");
     if (const auto outer = config_.fields.number("partial_rotary_factor"); !part) part = outer;
-    if (!part || *part == 1) return;
-    if (config_.architecture.name != "phi3" || !(*part > 0 && *part < 1)) {
+    if (!part) part = config_.architecture.defaults.partial_rotary_factor;
+    if (*part == 1) return;
+    const std::string_view name = config_.architecture.name;
+    if ((name != "phi3" && name != "glm4") || !(*part > 0 && *part < 1)) {
       config_.fields.fail(
           error(ErrorCode::kUnsupported,
                 "{}: 'partial_rotary_factor' is {}, which is not supported; use another model",
@@ -216,7 +218,7 @@ void FolderConfig::read_rope() {
   RopeReader rope(*this, object_of(fields, field), field);
   rope.run(theta);
   out.set_f32(key("rope.freq_base"), static_cast<float>(rope.theta()));
-  if (kv_rank == 0) out.set_bool("kvasir.split_pairs", true);
+  if (!architecture.turns_neighbours) out.set_bool("kvasir.split_pairs", true);
 }
 
 void FolderConfig::read_two_ropes() {

@@ -18,17 +18,20 @@ constexpr uint32_t kMxfp4 = 39;                    // GGUF's number of the type
 
 struct Part {
   std::string_view theirs;
-  std::vector<std::string_view> ours;  // they have the outputs by turns
+  std::vector<std::string_view> ours;
+  bool by_turns;  // they have the outputs by turns, and not one behind the other; there may be other forms
 };
-const Part kParts[] = {{"mlp.experts.gate_up_proj", {"ffn_gate_exps", "ffn_up_exps"}},
-                       {"mlp.experts.down_proj", {"ffn_down_exps"}}};
+const Part kParts[] = {{"feed_forward.experts.gate_up_proj", {"ffn_gate_exps", "ffn_up_exps"}, false},
+                       {"feed_forward.experts.down_proj", {"ffn_down_exps"}, false},
+                       {"mlp.experts.gate_up_proj", {"ffn_gate_exps", "ffn_up_exps"}, true},
+                       {"mlp.experts.down_proj", {"ffn_down_exps"}, true}};
 
 // Which outputs of each expert a tensor of GGUF has: first, first + step...
 struct Outputs {
   uint64_t count;
   uint64_t step;
   uint64_t first;
-  uint64_t all() const { return count * step; }
+  uint64_t all;  // of the tensor
   uint64_t place(uint64_t row) const { return row % count * step + first; }
 };
 
@@ -43,9 +46,9 @@ class ColumnsAsRows final : public TensorRows {
 
   void read(int64_t row, std::byte* out) const override {
     const auto number = static_cast<uint64_t>(row);
-    const uint64_t first = number / outputs_.count * inputs_ * outputs_.all() + outputs_.place(number);
+    const uint64_t first = number / outputs_.count * inputs_ * outputs_.all + outputs_.place(number);
     for (uint64_t k = 0; k < inputs_; ++k) {
-      std::memcpy(out + k * value_bytes_, data_ + (first + k * outputs_.all()) * value_bytes_, value_bytes_);
+      std::memcpy(out + k * value_bytes_, data_ + (first + k * outputs_.all) * value_bytes_, value_bytes_);
     }
   }
 
@@ -67,7 +70,7 @@ class Mxfp4Rows final : public TensorRows {
 
   void read(int64_t row, std::byte* out) const override {
     const auto number = static_cast<uint64_t>(row);
-    const uint64_t stored = number / outputs_.count * outputs_.all() + outputs_.place(number);
+    const uint64_t stored = number / outputs_.count * outputs_.all + outputs_.place(number);
     for (uint64_t b = stored * row_blocks_; b < (stored + 1) * row_blocks_; ++b) {
       const std::byte* pairs = blocks_ + b * kBlockBytes;
       *out++ = scales_[b];
@@ -94,8 +97,9 @@ std::optional<NamedPart> parse(std::string_view name) {
   for (const Part& part : kParts) {
     if (!name.starts_with(part.theirs)) continue;
     const std::string_view ending = name.substr(part.theirs.size());
-    for (std::string_view known : {"", "_bias", "_blocks", "_scales"}) {
-      if (ending == known) return NamedPart{part, ending};
+    if (ending.empty()) return NamedPart{part, ending};
+    for (std::string_view known : {"_bias", "_blocks", "_scales"}) {
+      if (part.by_turns && ending == known) return NamedPart{part, ending};
     }
   }
   return std::nullopt;
@@ -163,9 +167,11 @@ class PartAdder {
     const uint64_t tensors = part_.ours.size();
     if (outputs % tensors != 0) return wrong_shape(ending);
     const std::string_view kind = ending == "_bias" ? "bias" : "weight";
+    const uint64_t count = outputs / tensors;
     for (uint64_t i = 0; i < tensors; ++i) {
-      KV_RETURN_IF_ERROR(
-          add(fmt::format("blk.{}.{}.{}", layer_, part_.ours[i], kind), {outputs / tensors, tensors, i}));
+      const Outputs of_this =
+          part_.by_turns ? Outputs{count, tensors, i, outputs} : Outputs{count, 1, i * count, outputs};
+      KV_RETURN_IF_ERROR(add(fmt::format("blk.{}.{}.{}", layer_, part_.ours[i], kind), of_this));
     }
     return {};
   }

@@ -1,5 +1,5 @@
-// Experts' tensors as folders of gpt-oss have them: all experts of a layer in one, in another order than in
-// GGUF files. Internal to this folder.
+// Experts' tensors as folders of gpt-oss and Llama 4 have them: all experts of a layer in one, in another
+// order than in GGUF files. Internal to this folder.
 //
 //   mlp.experts.gate_up_proj  [experts][dim][2 ffn]: columns are outputs, those of gate and up by turns
 //   mlp.experts.down_proj     [experts][ffn][dim]: likewise
@@ -7,6 +7,8 @@
 //   ..._blocks, ..._scales    MXFP4 in the place of the first two: [experts][2 ffn][dim / 32][16] and
 //                             [experts][2 ffn][dim / 32] bytes: rows are outputs. Value 2i of a block is in
 //                             the low half of byte i, value 2i + 1 in the high half
+//
+//   feed_forward.experts.gate_up_proj, down_proj: of Llama 4; outputs of gate, then of up; nothing else
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/untrusted_text.h"
+#include "model/files/gguf.h"
 #include "model/files/json_text.h"
 #include "model/tokenizers/split_patterns.h"
 
