@@ -78,13 +78,15 @@ class RopeReader {
     return 1;
   }
 
-  // A part of a head only, of which only Phi-3's attention knows.
+  // A part of a head only, of which only Phi-3's and Qwen3-Next's attention know.
   void read_part() {
     dim_ = config_.head_dim;
     auto part = fields_.number("partial_rotary_factor");
     if (const auto outer = config_.fields.number("partial_rotary_factor"); !part) part = outer;
+    const bool is_next = config_.architecture.name == "qwen3next";
+    if (is_next && !part) part = 0.25;  // its default
     if (!part || *part == 1) return;
-    if (config_.architecture.name != "phi3" || !(*part > 0 && *part < 1)) {
+    if ((config_.architecture.name != "phi3" && !is_next) || !(*part > 0 && *part < 1)) {
       config_.fields.fail(
           error(ErrorCode::kUnsupported,
                 "{}: 'partial_rotary_factor' is {}, which is not supported; use another model",
