@@ -9,11 +9,10 @@
 namespace kvasir {
 namespace {
 
-constexpr SeqId kA{1}, kB{2};
-
 // Three layers of the cache, a group each: two parts of a state, and K and V. Blocks of 16 tokens.
 class StatesTest : public testing::Test {
  protected:
+  static constexpr SeqId kA{1}, kB{2};
   static CacheOptions options() {
     CacheOptions o;
     o.geometry = {16, 3, 1, 8};
@@ -93,6 +92,7 @@ TEST_F(StatesTest, APrefixIsFoundAtAnyBlockBehindWhichAStateIsKept) {
 }
 
 TEST(States, WhatASequenceHoldsIsWhatTheArithmeticSays) {
+  constexpr SeqId kSeq{1};
   // Qwen3-Next 80B: 36 of 48 layers are recurrent, K and V of 2 heads of 256 in bf16, blocks of 256 tokens. A
   // state of 3 x 8,192 + 32 x 128 x 128 floats is in three parts of 737,280 bytes.
   CacheGeometry g = {256, 12 + 36 * 3, 1, 2 * 256 * 2};
@@ -105,17 +105,17 @@ TEST(States, WhatASequenceHoldsIsWhatTheArithmeticSays) {
   o.geometry = g;
   o.device_bytes = g.kv_block_bytes() * 16;
   KvCache cache(o);
-  cache.add_sequence(kA, std::vector<Token>(3000, 1), "");
+  cache.add_sequence(kSeq, std::vector<Token>(3000, 1), "");
   for (uint32_t step = 1; step <= 8; ++step) {
     StepSlice slice;
-    slice.seq = kA;
+    slice.seq = kSeq;
     slice.tokens = {(step - 1) * 300, step * 300};
-    cache.extend(kA, step * 300, {LayerSet::all(120), {}}, StepId{step});
+    cache.extend(kSeq, step * 300, {LayerSet::all(120), {}}, StepId{step});
     cache.step_submitted(StepId{step}, {&slice, 1});
     cache.step_ended(StepId{step}, true, {});
   }
   // 2,400 tokens: ten blocks of K and V, the states behind 2,304 and 2,400.
-  EXPECT_EQ(cache.summary(kA).kv_cells(Tier::kDevice), 12 * 10 + 108 * 2u);
+  EXPECT_EQ(cache.summary(kSeq).kv_cells(Tier::kDevice), 12 * 10 + 108 * 2u);
   EXPECT_EQ(g.kv_cell_bytes(), 737'280u);
   EXPECT_EQ(g.most_cells(10), 12 * 10 + 108 * 4u) << "with room for a chunk of a block";
 }

@@ -181,7 +181,6 @@ TEST(TierTorture, RecurrentLayersUnderEveryPolicy) {
   EXPECT_GT(sums.preemptions, 0u);
   EXPECT_GT(sums.deferred, 0u);
   EXPECT_GT(sums.plans.ragged_copies, 0u);
-  EXPECT_GT(sums.cached_tokens, 0u);
   const TierTorture torture(shape, ops::WeightType::kF32, ops::KvType::kBf16, 16, 60);
   for (const std::string& policy : every_policy()) {
     SCOPED_TRACE(policy);

@@ -268,6 +268,12 @@ Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& te
                  "{}: the embedding ({}) is quantised, which is not supported; use the model in BF16",
                  file.path, gguf_quoted(tensor.name));
   }
+  if (tensor.tensor.rows != nullptr && !config_.recurrent_layers.empty()) {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: {} is quantised, which is not supported for models with recurrent layers; use the model in BF16",
+        file.path, gguf_quoted(tensor.name));
+  }
   if (name.ends_with(".ssm_a.weight")) {
     // A GGUF file has what softplus is multiplied by, under a name without an ending.
     std::vector<float> values;
