@@ -52,6 +52,11 @@ enum class Mutant {
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
   kAbsorbedByOtherHead,  // a lone row's queries of latent attention take what belongs to the head before
   kRopePartMissing,      // they lack the part that RoPE turns
+  kStateOfOtherBlock,    // the state behind the block before is taken for that behind a block
+  kStateGoneOnWith,      // a sequence whose rows left a step goes on from the state that they may have left
+  kConvolutionForgets,   // the convolution of a step's first row does not see the rows before
+  kDecayLeftOut,         // the state of a lone row's step does not decay
+  kOutputGateLeftOut,    // what attention gives a lone row is not gated
   kSinkLeftOut,          // the attention of a lone row has no sink
   kRemoteSinkLeftOut,    // rows that have leaves at peers have no sink
   kExpertBiasShared,     // all experts have the bias of the first one

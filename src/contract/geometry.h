@@ -33,6 +33,13 @@ struct CacheGeometry {
   LayerSet windowed{};
   // Tokens of a chunk for which a sequence has room beside its window in any case.
   uint32_t window_chunk = 512;
+  // What windowed layers hold are parts of states: of a block the state behind its last token that was
+  // computed. A row reads what the token before it has left, so the window is a block and a token. The state
+  // of a block that is not full is overwritten.
+  bool states = false;
+  // A piece of KV is at least so large: then K and V leave the end of theirs unused, so that states are in
+  // fewer layers.
+  uint64_t least_piece_bytes = 0;
   // Planes of K and V: two, or one where V is a part of K (latent attention).
   uint32_t kv_planes = 2;
 
@@ -51,7 +58,8 @@ struct CacheGeometry {
   // A cell is one piece for each layer of its group, one behind the other, in the order of the layers. A
   // piece is contiguous: K and then V (if they are two planes), or X.
   uint64_t piece_bytes(Form form) const {
-    return form == Form::kKv ? kv_planes * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
+    return form == Form::kKv ? std::max(kv_planes * layer_plane_bytes(), least_piece_bytes)
+                             : x_bytes_per_token_layer * block_tokens;
   }
   uint64_t cell_bytes(Form form) const { return piece_bytes(form) * layers_per_group; }
   uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }
@@ -109,6 +117,12 @@ struct CacheGeometry {
       window = std::max(window, by_layer[l]);
     }
     if (windowed.empty()) window = 0;
+  }
+  // These layers, which are those with windows, hold parts of states.
+  void set_states(std::span<const uint32_t> by_layer) {
+    set_windows(by_layer);
+    states = window > 0;
+    window_chunk = std::min(window_chunk, block_tokens);
   }
   // The first blocks of a sequence are dead in its windowed groups: no row from position `ready_tokens` on
   // attends to them. A sequence that keeps X may have to begin the block again in which it ends.

@@ -171,6 +171,7 @@ void view_fields(Archive&& field, V& v) {
   field.newer("window", v.geometry.window);
   field.newer("windowed", v.geometry.windowed);
   field.newer("window_chunk", v.geometry.window_chunk);
+  field.newer("least_piece_bytes", v.geometry.least_piece_bytes);
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "contract/numerics_id.h"
 #include "exec/gpu/gpu_model.h"
+#include "model/architectures/cache_layers.h"
 #include "runtime/device_limits.h"
 #include "sched/registry.h"
 
@@ -23,6 +24,25 @@ uint32_t layers_of_one_kind(const CacheGeometry& geometry, std::span<const uint3
     if (!mixes(n)) return ceil_div(geometry.layers, n) <= kMaxLayerGroups ? n : geometry.layers_per_group;
   }
   return geometry.layers_per_group;
+}
+
+// The bytes of a piece with which there are no more layer groups than there can be: `piece`, those of K and
+// V, or more, where a recurrent layer's state would else be in too many parts.
+Result<uint64_t> piece_with_states(const RuntimeOptions& options, const ModelSpec& config, uint64_t piece) {
+  constexpr uint64_t kMostTimes = 4;
+  if (!config.is_recurrent()) return piece;
+  const auto step = static_cast<uint64_t>(CacheLayers::matrix_unit_floats(config.recurrent)) * sizeof(float);
+  for (uint64_t wider = piece; wider <= kMostTimes * piece; wider += step) {
+    const uint32_t layers = CacheLayers(config, wider).count();
+    if (layers > 0 && layers <= kMaxLayerGroups) return wider;
+  }
+  return error(ErrorCode::kInvalidArgument,
+               "--block-size {}: the state of a recurrent layer ({}) is too large beside K and V of a block "
+               "({}); use a "
+               "larger block",
+               options.block_size,
+               format_bytes(static_cast<uint64_t>(config.recurrent.state_floats()) * sizeof(float)),
+               format_bytes(piece));
 }
 
 }  // namespace
@@ -139,11 +159,28 @@ FormBytes x_forms(const RuntimeOptions& options, const ModelFile& model, const D
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
                                     const Decoder::Options& decoder) {
   const ModelSpec& config = model.spec();
-  KV_ASSIGN_OR_RETURN(CacheGeometry geometry,
-                      make_geometry(options, static_cast<uint32_t>(config.layers),
-                                    config.kv_plane_bytes_per_token_layer(decoder.kv_type),
-                                    x_forms(options, model, decoder).x_per_token_layer,
-                                    static_cast<uint32_t>(config.kv_planes())));
+  const uint64_t plane = config.kv_plane_bytes_per_token_layer(decoder.kv_type);
+  const uint64_t piece = plane * static_cast<uint64_t>(config.kv_planes()) * options.block_size;
+  KV_ASSIGN_OR_RETURN(const uint64_t wider, piece_with_states(options, config, piece));
+  const CacheLayers layers(config, wider);
+  if (config.is_recurrent() && options.kv_layer_group > 1) {
+    return error(ErrorCode::kUnsupported,
+                 "--kv-layer-group {}: a model with recurrent layers has groups of one layer; leave it out",
+                 options.kv_layer_group);
+  }
+  RuntimeOptions of_layers = options;
+  if (config.is_recurrent()) of_layers.kv_layer_group = 1;  // so that groups with states hold nothing else
+  KV_ASSIGN_OR_RETURN(
+      CacheGeometry geometry,
+      make_geometry(of_layers, layers.count(), plane,
+                    config.is_recurrent() ? 0 : x_forms(options, model, decoder).x_per_token_layer,
+                    static_cast<uint32_t>(config.kv_planes())));
+  if (config.is_recurrent()) {
+    geometry.layers_per_group = 1;
+    if (wider > piece) geometry.least_piece_bytes = wider;
+    geometry.set_states(layers.windows(config, options.block_size));
+    return geometry;
+  }
   // No GPU has been shown to leave holes in block tables alone: there all cells are kept.
   if (is_on_gpu(options)) return geometry;
   add_windows(options, config.windows(), geometry);
@@ -158,7 +195,8 @@ void add_windows(const RuntimeOptions& options, std::span<const uint32_t> by_lay
 std::string geometry_name(const CacheGeometry& g) {
   return fmt::format("block_tokens={} layers={} layers_per_group={} kv={}{} x={}", g.block_tokens, g.layers,
                      g.layers_per_group, g.kv_plane_bytes_per_token_layer, g.kv_planes == 1 ? "x1" : "",
-                     g.x_bytes_per_token_layer);
+                     g.x_bytes_per_token_layer) +
+         (g.states ? fmt::format(" states={}", g.piece_bytes(Form::kKv)) : "");
 }
 
 Status check_limits(const RuntimeOptions& options) {

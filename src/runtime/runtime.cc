@@ -99,6 +99,7 @@ std::string describe_hidden_cache(const RuntimeOptions& options, const ModelFile
                                   const Decoder::Options& decoder) {
   if (model.spec().is_latent())
     return ", hidden cache: none, as the rows of latent attention are smaller than X";
+  if (model.spec().is_recurrent()) return ", hidden cache: none, as layers with states have no X";
   const FormBytes forms = x_forms(options, model, decoder);
   const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
@@ -142,6 +143,13 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
         ErrorCode::kUnsupported,
         "--cluster: {} attends to windows or caps scores, which instances cannot compute for each other yet; "
         "serve it without --cluster",
+        options.model_path);
+  }
+  if (config.is_recurrent()) {
+    return error(
+        ErrorCode::kUnsupported,
+        "--cluster: {} has recurrent layers, whose states instances cannot lend each other yet; serve it "
+        "without --cluster",
         options.model_path);
   }
   if (config.is_latent()) {

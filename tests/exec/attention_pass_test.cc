@@ -139,7 +139,7 @@ class AttentionPassTest : public testing::Test {
       ASSERT_TRUE(pass.prepare(rows_).ok());
       for (int again = 0; again < 2; ++again) {
         std::vector<float> got(want.size(), -1.0f);
-        pass.run(step_, 0, qkv.data(), {got.data(), config_.q_dim(), sinks}, pool);
+        pass.run(step_, 0, 0, qkv.data(), {got.data(), config_.q_dim(), sinks}, pool);
         AttentionPass::settle(pool);
         EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
             << threads << " threads, run " << again;

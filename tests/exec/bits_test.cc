@@ -220,6 +220,49 @@ TEST(Bits, LatentAttentionInScenarios) {
   EXPECT_EQ(met.size(), 9U);
 }
 
+// Recurrent layers with every type of weights, over many blocks, in chunks of several lengths, and by every
+// instruction set. Small blocks cut a state into more parts.
+TEST(Bits, RecurrentLayersMatchTheReference) {
+  const std::vector<RigRequest> requests = {{random_tokens(1, 330), 5}, {random_tokens(2, 40), 30}};
+  for (const TinyLlamaShape& shape : tiny_hybrids()) {
+    for (const WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ4_0}) {
+      const auto file = tiny_model(shape, type);
+      SCOPED_TRACE(ops::weight_type_name(type));
+      const auto expected = run_reference(*file, {}, requests);
+      for (const uint32_t block : {16U, 64U, 256U}) {
+        for (const uint32_t chunk : {1U, 70U, 200U}) {
+          if (chunk == 1 && block != 64 && !at_full_level()) continue;
+          RigOptions options;
+          options.block_tokens = block;
+          options.limits.long_prefill_token_threshold = chunk;
+          options.prefix_caching = true;
+          EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << block << " " << chunk;
+          options.isa = chunk == 70 ? IsaClass::kPortable : IsaClass::kAvx2;
+          if (!ops::is_supported(options.isa)) continue;
+          EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << block << " " << chunk;
+        }
+      }
+    }
+  }
+}
+
+// Every kind of scenario, and at the full level each of them, with states.
+TEST(Bits, RecurrentLayersInScenarios) {
+  const Workload work = make_workload(WeightType::kF32, "qwen3next");
+  ASSERT_TRUE(work.file->spec().is_recurrent());
+  const std::vector<RigOutput> expected = run_reference(*work.file, {}, work.requests);
+  std::map<std::string, size_t> met;  // by kind
+  for (Scenario scenario : scenarios()) {
+    if (met[scenario.kind]++ % 3 != 0 && !at_full_level()) continue;
+    SCOPED_TRACE(scenario.name);
+    // The longest request needs 56 cells of K and V, and four in each of 16 groups of states: 120 of the 136
+    // of eight blocks.
+    if (scenario.kind == "preemption") scenario.options.blocks = 8;
+    EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
+  }
+  EXPECT_EQ(met.size(), 9U);
+}
+
 // A folder of Hugging Face is the same model as its GGUF file, and as the one that it is converted to, to
 // the bit.
 TEST(Bits, AFolderGivesWhatItsGgufFileGives) {

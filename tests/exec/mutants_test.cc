@@ -267,6 +267,35 @@ TEST(Mutants, EachFaultOfLatentAttentionIsFound) {
   }
 }
 
+TEST(Mutants, EachFaultOfRecurrentLayersIsFound) {
+  const auto file = tiny_model(tiny_hybrids()[0], ops::WeightType::kF32);
+  const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+  const auto expected = run_reference(*file, {}, requests);
+  RigOptions options;
+  options.limits.long_prefill_token_threshold = 29;
+  EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
+  for (const Mutant fault : {Mutant::kStateOfOtherBlock, Mutant::kConvolutionForgets, Mutant::kDecayLeftOut,
+                             Mutant::kOutputGateLeftOut, Mutant::kSharedUnweighed, Mutant::kWrongPosition}) {
+    const ScopedMutant active(fault);
+    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 1) << static_cast<int>(fault);
+  }
+}
+
+// Rows that leave a step may have advanced the states already.
+TEST(Mutants, AStateThatRowsHaveLeftHalfwayIsFound) {
+  TinyLlamaShape shape = tiny_hybrids()[0];
+  shape.context = 640;
+  const TierTorture torture(shape, ops::WeightType::kF32, ops::KvType::kBf16, 16, 60);
+  RigOptions options = torture.tiers(1);
+  options.link = RigLink::kFake;
+  options.late_waits = 0.3;
+  const TierTortureOutcome right = torture.torture(options);
+  EXPECT_EQ(right.wrong, 0u);
+  EXPECT_GT(right.run.deferred_rows, 0u);
+  const ScopedMutant active(Mutant::kStateGoneOnWith);
+  EXPECT_GT(torture.torture(options).wrong, 0u);
+}
+
 struct FormCase {
   Mutant mutant;
   const char* name;

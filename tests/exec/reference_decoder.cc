@@ -88,6 +88,7 @@ ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationMode ac
   }
   keys_.resize(static_cast<size_t>(c.layers));
   values_.resize(static_cast<size_t>(c.layers));
+  states_.resize(static_cast<size_t>(c.layers));
 }
 
 ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>& x) {
@@ -223,10 +224,15 @@ float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Q
 
 std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,
                                           const std::vector<float>& weight) const {
+  return norm_of(x, weight, file_.spec().norm_epsilon);
+}
+
+std::vector<float> ReferenceDecoder::norm_of(const std::vector<float>& x, const std::vector<float>& weight,
+                                             float epsilon) const {
   float lanes[16] = {};
   for (size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
   const float mean = tree_add(lanes, 16) / static_cast<float>(x.size());
-  const float inv = 1.0f / std::sqrt(mean + file_.spec().norm_epsilon);
+  const float inv = 1.0f / std::sqrt(mean + epsilon);
   std::vector<float> out(x.size());
   for (size_t i = 0; i < x.size(); ++i) out[i] = (x[i] * inv) * weight[i];
   return out;
@@ -362,6 +368,82 @@ std::vector<float> ReferenceDecoder::latent_values(const LayerWeights& layer,
   return out;
 }
 
+std::vector<float> ReferenceDecoder::recur(size_t layer, const std::vector<float>& normed) {
+  const ModelSpec& c = file_.spec();
+  const RecurrentSpec& r = c.recurrent;
+  const RecurrentWeights& w = file_.weights().layers[layer].recurrent;
+  State& state = states_[layer];
+  const auto kh = static_cast<size_t>(r.key_heads), vh = static_cast<size_t>(r.value_heads), share = vh / kh;
+  const auto kd = static_cast<size_t>(r.key_dim), vd = static_cast<size_t>(r.value_dim);
+  std::vector<float> all, z;
+  if (w.qkvz.present()) {
+    // By key head: q, k, then v and z of its value heads.
+    const std::vector<float> mixed = multiply(w.qkvz, normed);
+    const size_t group = 2 * kd + 2 * share * vd;
+    const auto take = [&](size_t first, size_t count, std::vector<float>& to) {
+      for (size_t h = 0; h < kh; ++h) {
+        const auto at = mixed.begin() + static_cast<std::ptrdiff_t>(h * group + first);
+        to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(count));
+      }
+    };
+    take(0, kd, all);
+    take(kd, kd, all);
+    take(2 * kd, share * vd, all);
+    take(2 * kd + share * vd, share * vd, z);
+  } else {
+    all = multiply(w.qkv, normed);
+    z = multiply(w.z, normed);
+  }
+  const std::vector<float> ba = multiply(w.ba, normed);
+  state.inputs.push_back(all);
+  const auto taps = static_cast<size_t>(r.taps);
+  for (size_t i = 0; i < all.size(); ++i) {
+    float sum = 0;
+    for (size_t t = 0; t < taps; ++t) {
+      const size_t back = taps - 1 - t;
+      const float x = back <= position_ ? state.inputs[position_ - back][i] : 0.0f;
+      sum = std::fma(x, w.convolution[i * taps + t], sum);
+    }
+    all[i] = sum / (1.0f + exp_of(-sum));
+  }
+  if (state.matrices.empty()) state.matrices.assign(vh * kd * vd, 0.0f);
+  const float n = static_cast<float>(kd), epsilon = 1e-6f / n;
+  std::vector<float> out;
+  for (size_t h = 0; h < vh; ++h) {
+    const size_t head = h / share;
+    const auto part = [&](size_t first, size_t count) {
+      const auto at = all.begin() + static_cast<std::ptrdiff_t>(first);
+      return std::vector<float>(at, at + static_cast<std::ptrdiff_t>(count));
+    };
+    const auto q = norm_of(part(head * kd, kd), std::vector<float>(kd, 1.0f / n), epsilon);
+    const auto k = norm_of(part((kh + head) * kd, kd), std::vector<float>(kd, 1.0f / std::sqrt(n)), epsilon);
+    const auto v = part(2 * kh * kd + h * vd, vd);
+    const float b = ba[head * 2 * share + h % share];
+    const float a = ba[head * 2 * share + share + h % share] + w.dt_bias[h];
+    const float time =
+        a > 20 ? a : static_cast<float>(ops::det_log(1.0 + ops::det_exp(static_cast<double>(a))));
+    const auto decay = static_cast<float>(ops::det_exp(static_cast<double>(w.a[h] * time)));
+    const auto beta = static_cast<float>(1.0 / (1.0 + ops::det_exp(-static_cast<double>(b))));
+    float* s = state.matrices.data() + h * kd * vd;
+    std::vector<float> y(vd);
+    for (size_t j = 0; j < vd; ++j) {
+      float known = 0;
+      for (size_t i = 0; i < kd; ++i) known = std::fma(s[i * vd + j] * decay, k[i], known);
+      const float change = (v[j] - known) * beta;
+      for (size_t i = 0; i < kd; ++i) {
+        s[i * vd + j] = std::fma(k[i], change, s[i * vd + j] * decay);
+        y[j] = std::fma(s[i * vd + j], q[i], y[j]);
+      }
+    }
+    y = norm(y, w.norm);
+    for (size_t j = 0; j < vd; ++j) {
+      const float gate = z[h * vd + j];
+      out.push_back((gate / (1.0f + exp_of(-gate))) * y[j]);
+    }
+  }
+  return out;
+}
+
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
   const ModelSpec& c = file_.spec();
   const auto hd = static_cast<size_t>(c.head_dim),
@@ -447,6 +529,11 @@ std::vector<float> ReferenceDecoder::step(Token token) {
   for (size_t layer = 0; layer < w.layers.size(); ++layer) {
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
+    if (l.recurrent.present()) {
+      add_to(x, multiply(l.attn_output, recur(layer, normed)), {}, {});
+      add_to(x, feed_forward(l, norm(x, l.ffn_norm)), {}, {});
+      continue;
+    }
     if (c.is_latent()) {
       auto latent_q = latent_query(layer, normed);
       for (float& f : latent_q) f *= query_scale(layer);
@@ -456,6 +543,17 @@ std::vector<float> ReferenceDecoder::step(Token token) {
       continue;
     }
     auto q = multiply(l.attn_q, normed), k = multiply(l.attn_k, normed), v = multiply(l.attn_v, normed);
+    std::vector<float> gates;
+    if (c.output_gate) {
+      std::vector<float> queries;
+      for (size_t at = 0; at < q.size(); at += 2 * hd) {
+        const auto head = q.begin() + static_cast<std::ptrdiff_t>(at),
+                   gate = head + static_cast<std::ptrdiff_t>(hd);
+        queries.insert(queries.end(), head, gate);
+        gates.insert(gates.end(), gate, gate + static_cast<std::ptrdiff_t>(hd));
+      }
+      q = std::move(queries);
+    }
     add(q, l.q_bias);
     add(k, l.k_bias);
     add(v, l.v_bias);
@@ -470,7 +568,9 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     for (float& f : q) f *= scale;
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
-    add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_output_bias, l.attn_post_norm);
+    std::vector<float> attended = attend(layer, q);
+    for (size_t i = 0; i < gates.size(); ++i) attended[i] = attended[i] * (1.0f / (1.0f + exp_of(-gates[i])));
+    add_to(x, multiply(l.attn_output, attended), l.attn_output_bias, l.attn_post_norm);
     add_to(x, feed_forward(l, c.parallel ? normed : norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
   }
   ++position_;

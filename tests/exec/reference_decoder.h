@@ -81,6 +81,15 @@ class ReferenceDecoder {
   std::vector<float> latent_row(size_t layer, const std::vector<float>& normed) const;
   std::vector<float> latent_values(const LayerWeights& layer, const std::vector<float>& attended) const;
 
+  // Recurrent layers: what the last product takes. The state goes on.
+  struct State {
+    std::vector<std::vector<float>> inputs;  // [position][channel], of the convolution
+    std::vector<float> matrices;             // [value head][key][value]
+  };
+  std::vector<float> recur(size_t layer, const std::vector<float>& normed);
+  std::vector<float> norm_of(const std::vector<float>& x, const std::vector<float>& weight,
+                             float epsilon) const;
+
   const ModelFile& file_;
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
@@ -92,6 +101,7 @@ class ReferenceDecoder {
   std::vector<std::vector<float>> qkv_bias_;  // [layer][q, k, v]; empty: none
   std::vector<ops::RopeTable> ropes_;
   std::vector<std::vector<KvRow>> keys_, values_;  // [layer][position]
+  std::vector<State> states_;                      // [layer]
 };
 
 }  // namespace kvasir::test

@@ -21,6 +21,7 @@
 #include "exec/sampler.h"
 #include "fakes/fake_disk_io.h"
 #include "fakes/fake_link.h"
+#include "model/architectures/cache_layers.h"
 #include "model/files/form_bytes.h"
 #include "sched/registry.h"
 
@@ -399,16 +400,20 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   EngineOptions engine;
   CacheGeometry& g = engine.cache.geometry;
   g.block_tokens = options.block_tokens;
-  g.layers = static_cast<uint32_t>(c.layers);
-  g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
   g.kv_planes = static_cast<uint32_t>(c.kv_planes());
-  if (options.forms && !c.is_latent()) {
+  const CacheLayers layers(c, g.piece_bytes(Form::kKv));
+  g.layers = layers.count();
+  g.layers_per_group =
+      options.layers_per_group == 0 ? g.layers : std::min(g.layers, options.layers_per_group);
+  if (c.is_recurrent()) g.layers_per_group = 1;
+  if (options.forms && !c.is_latent() && !c.is_recurrent()) {
     const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
     g.x_bytes_per_token_layer = options.gpu ? gpu_x_bytes(c) : forms.x_per_token_layer;
   }
   if (options.windows_free_memory && !options.gpu) g.set_windows(c.windows());
   g.window_chunk = 32;
+  if (c.is_recurrent()) g.set_states(layers.windows(c, g.block_tokens));
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
   engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
   engine.cache.disk_bytes = g.cell_stride(Form::kKv, Tier::kDisk) * g.groups() * options.disk_blocks;

@@ -18,7 +18,9 @@ namespace {
 TinyLlamaShape shape_of(ops::WeightType type, const std::string& architecture) {
   TinyLlamaShape shape = tiny_gqa();
   if (architecture != "llama") {
-    for (TinyLlamaShape& one : architecture == "deepseek2" ? tiny_latents() : tiny_architectures()) {
+    for (TinyLlamaShape& one : architecture == "deepseek2"   ? tiny_latents()
+                               : architecture == "qwen3next" ? tiny_hybrids()
+                                                             : tiny_architectures()) {
       if (one.architecture == architecture) shape = std::move(one);
     }
   }

@@ -171,6 +171,31 @@ TEST(TierTorture, LatentAttentionUnderEveryPolicy) {
   }
 }
 
+// States of recurrent layers, in four parts of a layer: what is behind the last block is copied, found, given
+// up, preempted, and replayed from the block before, under every policy.
+TEST(TierTorture, RecurrentLayersUnderEveryPolicy) {
+  TinyLlamaShape shape = tiny_hybrids()[0];
+  shape.context = 640;
+  TierSums sums;
+  torture_once(shape, &TierTorture::tiers, /*round=*/0, sums);
+  EXPECT_GT(sums.preemptions, 0u);
+  EXPECT_GT(sums.deferred, 0u);
+  EXPECT_GT(sums.plans.ragged_copies, 0u);
+  const TierTorture torture(shape, ops::WeightType::kF32, ops::KvType::kBf16, 16, 60);
+  for (const std::string& policy : every_policy()) {
+    SCOPED_TRACE(policy);
+    RigOptions options = torture.tiers(1);
+    options.policy = in_order_of_arrival(policy);
+    options.link = RigLink::kFake;
+    const TierTortureOutcome out = torture.torture(options);
+    EXPECT_EQ(out.wrong, 0u);
+    EXPECT_GT(out.run.plans.dead_blocks, 0u);
+  }
+  RigOptions dropped = torture.forms(1);  // cells are dropped and recomputed
+  dropped.forms = false;
+  EXPECT_EQ(torture.torture(dropped).wrong, 0u);
+}
+
 // LayerKV offloads by layers: in many steps some sequence that has rows is on the device in part.
 TEST(TierTorture, LayersOffloaded) {
   const uint64_t least_steps = at_long_level() ? 20'000 : 700;

@@ -27,6 +27,7 @@ constexpr Names kArchitectures[] = {{"cohere2", "cohere2"},
                                     {"mixtral", "llama"},
                                     {"olmoe", "olmoe"},
                                     {"qwen2_moe", "qwen2moe"},
+                                    {"qwen3_next", "qwen3next"},
                                     {"qwen3_moe", "qwen3moe"},
                                     {"gemma2", "gemma2"},
                                     {"gemma3_text", "gemma3"},
@@ -94,6 +95,12 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
                                    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
                                    {"shared_mlp.output_linear", "ffn_down_shexp"},
+                                   {"linear_attn.A_log", "ssm_a"},
+                                   {"linear_attn.conv1d", "ssm_conv1d"},
+                                   {"linear_attn.dt_bias", "ssm_dt"},
+                                   {"linear_attn.in_proj_ba", "ssm_ba"},
+                                   {"linear_attn.norm", "ssm_norm"},
+                                   {"linear_attn.out_proj", "ssm_out"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.gate_up_proj", "ffn_up"},
                                    {"mlp.up_proj", "ffn_up"},
@@ -159,6 +166,7 @@ class Converter {
       if (config_.contains(field)) write_rope_scaling(config_.at(field));
     }
     if (config_.contains("num_experts_per_tok")) write_expert_settings();
+    if (architecture_ == "qwen3next") write_recurrence();
     for (const auto& [name, values] : golden_.tensors) {
       if (!take_experts(name, values)) write_tensor(name, values);
     }
@@ -174,6 +182,8 @@ class Converter {
   // since.
   bool is_old() const { return config_.at("model_type") == "deepseek_v2"; }
   void write_latent_sizes();
+  void write_recurrence();
+  void write_qkvz(const std::string& name, const std::vector<float>& values);
   void write_kv_b(const std::string& name, const std::vector<float>& values);
   void write_expert_settings();
   // True: it is of an expert, and is written with those of the others.
@@ -216,6 +226,8 @@ std::string Converter::gguf_name(const std::string& name) const {
     const std::string layer = stem.substr(13, stem.find('.', 13) - 13);
     return "blk." + layer + ".exp_probs_b.bias";
   }
+  if (last == ".A_log") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".ssm_a";
+  if (last == ".dt_bias") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".ssm_dt.bias";
   if (last == ".sinks") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".attn_sinks.weight";
   constexpr std::string_view kLayers = "model.layers.";
   if (!stem.starts_with(kLayers)) return std::string(find(kTensors, stem)) + last;
@@ -224,8 +236,9 @@ std::string Converter::gguf_name(const std::string& name) const {
   std::string_view ours = find(kLayerTensors, role);
   // The one name for two things: before the feed-forward, or behind attention.
   if (role == "post_attention_layernorm") {
-    ours = is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2"}) ? "post_attention_norm"
-                                                                              : "ffn_norm";
+    ours = is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2", "qwen3next"})
+               ? "post_attention_norm"
+               : "ffn_norm";
   }
   KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
   return "blk." + layer + "." + std::string(ours) + last;
@@ -348,6 +361,42 @@ void Converter::write_latent_sizes() {
   out_.set_u32(key("attention.value_length_mla"), value);
 }
 
+void Converter::write_recurrence() {
+  const auto size = [this](const char* field) { return config_.at(field).get<uint32_t>(); };
+  out_.set_u32(key("ssm.conv_kernel"), size("linear_conv_kernel_dim"));
+  out_.set_u32(key("ssm.state_size"), size("linear_key_head_dim"));
+  out_.set_u32(key("ssm.group_count"), size("linear_num_key_heads"));
+  out_.set_u32(key("ssm.time_step_rank"), size("linear_num_value_heads"));
+  out_.set_u32(key("ssm.inner_size"), size("linear_num_value_heads") * size("linear_value_head_dim"));
+  out_.set_u32(key("full_attention_interval"), size("full_attention_interval"));
+}
+
+// A group of rows for each key head, with its queries, its keys, and the values and z of its value heads,
+// becomes all queries, all keys and all values, and all z.
+void Converter::write_qkvz(const std::string& name, const std::vector<float>& values) {
+  const auto size = [this](const char* field) { return config_.at(field).get<uint64_t>(); };
+  const uint64_t heads = size("linear_num_key_heads"), keys = size("linear_key_head_dim"),
+                 of_values = size("linear_num_value_heads") / heads * size("linear_value_head_dim"),
+                 columns = config_.at("hidden_size"), group = 2 * keys + 2 * of_values;
+  std::vector<float> qkv, z;
+  const auto take = [&](uint64_t first, uint64_t rows, std::vector<float>& to) {
+    for (uint64_t h = 0; h < heads; ++h) {
+      const auto begin = values.begin() + static_cast<int64_t>((h * group + first) * columns);
+      to.insert(to.end(), begin, begin + static_cast<int64_t>(rows * columns));
+    }
+  };
+  take(0, keys, qkv);
+  take(keys, keys, qkv);
+  take(2 * keys, of_values, qkv);
+  take(2 * keys + of_values, of_values, z);
+  const std::string layer = name.substr(13, name.find('.', 13) - 13);
+  for (const auto& [role, part] : {std::pair{"attn_qkv", &qkv}, {"attn_gate", &z}}) {
+    out_.add_tensor("blk." + layer + "." + role + ".weight", {columns, part->size() / columns},
+                    gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, *part, static_cast<int64_t>(columns)));
+  }
+}
+
 // Of each head the columns that make its keys, and the rows that make its values.
 void Converter::write_kv_b(const std::string& name, const std::vector<float>& values) {
   const uint64_t nope = config_.at("qk_nope_head_dim"), value = config_.at("v_head_dim"),
@@ -372,12 +421,19 @@ void Converter::write_kv_b(const std::string& name, const std::vector<float>& va
 
 void Converter::write_tensor(const std::string& name, std::vector<float> values) {
   if (is_latent() && !is_old() && name.ends_with("kv_b_proj.weight")) return write_kv_b(name, values);
-  const std::vector<uint64_t>& shape = golden_.shapes.at(name);
+  if (name.ends_with("in_proj_qkvz.weight")) return write_qkvz(name, values);
+  if (name.ends_with("A_log")) {
+    for (float& v : values) v = -static_cast<float>(std::exp(static_cast<double>(v)));
+    return write_vector(gguf_name(name), values);
+  }
+  std::vector<uint64_t> shape = golden_.shapes.at(name);
+  if (name.ends_with("conv1d.weight")) shape.erase(shape.begin() + 1);
   if (is_one_of(architecture_, {"granite", "granitemoe", "llama", "mistral3", "smollm3"}) &&
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
     values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
   }
-  if (architecture_.starts_with("gemma") && name.find("norm") != std::string::npos) {
+  const bool less_one = architecture_.starts_with("gemma") || architecture_ == "qwen3next";
+  if (less_one && name.find("norm") != std::string::npos && name.find("linear_attn") == std::string::npos) {
     for (float& v : values) v += 1;
   }
   const auto columns = static_cast<int64_t>(shape.back());

@@ -155,6 +155,8 @@ constexpr WrongSetting kWrongSettings[] = {
     {"gpt_oss", "expert_used_count", 2, true},
     {"gpt_oss", "rope.scaling.factor", 31},
     {"mixtral", "expert_used_count", 3, true},
+    {"qwen3_next", "rope.dimension_count", 16, true},
+    {"qwen3_next", "expert_used_count", 2, true},
     {"olmoe", "expert_used_count", 2, true},
 };
 
@@ -212,6 +214,8 @@ constexpr WrongField kWrongFields[] = {
     {"deepseek_v2", R"("mscale": 0.707, "mscale_all_dim": 0.707)",
      R"("mscale": 0.72, "mscale_all_dim": 0.72)"},
     {"deepseek_v3", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+    {"qwen3_next", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+    {"qwen3_next", R"("partial_rotary_factor": 0.25)", R"("partial_rotary_factor": 0.5)"},
     {"gpt_oss", R"("truncate": false)", R"("truncate": true)"},
     {"llama_yarn_factor", R"("attention_factor": 0.8)", R"("attention_factor": 0.81)"},
 };
@@ -259,6 +263,10 @@ TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
                                            {"gpt_oss", Mutant::kWindowOffByOne, 1000},
                                            {"llama4", Mutant::kOutputsWeighed, 1},
                                            {"llama4", Mutant::kExpertNeighbour, 1000},
+                                           {"qwen3_next", Mutant::kStateOfOtherBlock, 37},
+                                           {"qwen3_next", Mutant::kConvolutionForgets, 37},
+                                           {"qwen3_next", Mutant::kDecayLeftOut, 1},
+                                           {"qwen3_next", Mutant::kOutputGateLeftOut, 1},
                                            {"mixtral", Mutant::kExpertNeighbour, 1000},
                                            {"qwen2_moe", Mutant::kSharedUnweighed, 1}}) {
     SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));

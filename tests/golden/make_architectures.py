@@ -83,6 +83,12 @@ LLAMA4 = {"model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"], "
           "intermediate_size_mlp": 160, "attention_bias": False, "rope_theta": 500000.0, "attn_temperature_tuning": True}
 QWEN_MOE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "decoder_sparse_step": 1,
             "mlp_only_layers": [], "use_sliding_window": False, "sliding_window": None}
+QWEN_NEXT = QWEN_MOE | {
+    "model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "num_hidden_layers": 5, "norm_topk_prob": True,
+    "shared_expert_intermediate_size": 96, "partial_rotary_factor": 0.25, "full_attention_interval": 4,
+    "attention_bias": False, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
+}
 GRANITE_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "embedding_multiplier": 6.0,
                "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0, "attention_bias": False,
                "tie_word_embeddings": True}
@@ -190,6 +196,11 @@ CONFIGS = {
                 "swiglu_limit": 7.0, "rope_theta": 150000.0,
                 "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
                                  "original_max_position_embeddings": 128}},
+    "qwen3_next": QWEN_NEXT,
+    "qwen3_next_types": QWEN_NEXT | {"num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [1],
+                                     "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 3,
+                                     "layer_types": ["full_attention", "linear_attention", "full_attention",
+                                                     "linear_attention"]},
     "olmo2": WIDE | {"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "attention_bias": False},
 }
 OPT = {
@@ -272,7 +283,11 @@ def statistics_of(name, shape, model_type):
         return 0.0, 0.1
     if name.endswith(("mlp.gate.weight", "mlp.router.weight", "block_sparse_moe.gate.weight", "router.layer.weight")):
         return 0.0, 1.5 / shape[-1] ** 0.5
-    one = 1 if model_type.startswith("gemma") else 0  # Gemma's norms add it
+    if name.endswith("A_log"):  # so that a state remembers some tens of tokens
+        return -3.0, 1.0
+    if name.endswith("linear_attn.norm.weight"):
+        return 1.0, 0.1
+    one = 1 if model_type.startswith(("gemma", "qwen3_next")) else 0  # these norms add it
     if name.endswith("bias"):
         return 0.0, 0.3
     if name.endswith("sinks"):

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/architectures/cache_layers.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir::test {
@@ -19,10 +20,12 @@ T take(Result<T> result) {
 
 CacheGeometry geometry_of(const ModelSpec& config, ops::KvType type) {
   CacheGeometry g;
-  g.layers = static_cast<uint32_t>(config.layers);
-  g.layers_per_group = g.layers;
   g.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(type);
   g.kv_planes = static_cast<uint32_t>(config.kv_planes());
+  const CacheLayers layers(config, g.piece_bytes(Form::kKv));
+  g.layers = layers.count();
+  g.layers_per_group = config.is_recurrent() ? 1 : g.layers;
+  if (config.is_recurrent()) g.set_states(layers.windows(config, g.block_tokens));
   return g;
 }
 
@@ -69,7 +72,9 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
     const uint64_t cell = geometry_.kv_cell_bytes();
     BlockTable table;
-    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({b * cell, b * cell + geometry_.v_offset()});
+    for (uint64_t c = 0; c < uint64_t{slice.blocks} * step.groups; ++c) {
+      table.push_back({c * cell, c * cell + geometry_.v_offset()});
+    }
     slice.table = std::make_shared<BlockTable>(std::move(table));
     step.slices.push_back(slice);
     executor_->submit(std::move(step));

@@ -99,6 +99,7 @@ TEST(Convert, TheBytesDoNotDependOnThreads) {
 TEST(Convert, FoldersBecomeTheGgufFileOfTheirArchitecture) {
   for (const test::TinyLlamaShape& shape : test::all_tiny_architectures()) {
     if (shape.architecture == "granitemoe") continue;  // gate and up stay one tensor
+    if (shape.architecture == "qwen3next") continue;   // and so do the queries, keys, values and z
     SCOPED_TRACE(shape.architecture);
     const test::FolderInMemory bytes(test::make_tiny_folder(shape, WeightType::kBf16, 5));
     const auto folder = take(ModelFile::from_folder(bytes.files()));

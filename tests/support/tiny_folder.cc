@@ -11,6 +11,8 @@
 
 #include "base/check.h"
 #include "model/files/model_file.h"
+#include "ops/det_math.h"
+#include "ops/numerics.h"
 
 namespace kvasir::test {
 namespace {
@@ -54,6 +56,10 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
       {"post_attention_norm", is_glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm"},
       {"post_ffw_norm", is_glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm"},
+      {"ssm_ba", "linear_attn.in_proj_ba"},
+      {"ssm_conv1d", "linear_attn.conv1d"},
+      {"ssm_norm", "linear_attn.norm"},
+      {"ssm_out", "linear_attn.out_proj"},
       {"ffn_gate_inp", architecture == "llama"        ? "block_sparse_moe.gate"
                        : architecture == "granitemoe" ? "block_sparse_moe.router.layer"
                        : architecture == "gpt-oss"    ? "mlp.router"
@@ -78,6 +84,8 @@ std::string their_name(const std::string& architecture, const std::string& ours)
   const size_t layer_end = ours.find('.', 4), stem_end = ours.find('.', layer_end + 1);
   for (const auto& [ending, theirs] : {std::pair{"exp_probs_b.bias", ".mlp.gate.e_score_correction_bias"},
                                        {"attn_sinks.weight", ".self_attn.sinks"},
+                                       {"ssm_a", ".linear_attn.A_log"},
+                                       {"ssm_dt.bias", ".linear_attn.dt_bias"},
                                        {"ffn_down_exps.bias", ".mlp.experts.down_proj_bias"}}) {
     if (ours.ends_with(ending)) return prefix + "layers" + ours.substr(3, layer_end - 3) + theirs;
   }
@@ -114,6 +122,40 @@ std::vector<std::byte> less_one(std::span<const std::byte> data) {
     std::memcpy(out.data() + i, &value, sizeof(value));
   }
   return out;
+}
+
+// The logarithm of what is stored negated: it has the few bits of BF16.
+std::vector<std::byte> logs_of(std::span<const std::byte> data) {
+  std::vector<std::byte> out(data.begin(), data.end());
+  for (size_t i = 0; i < out.size(); i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, out.data() + i, sizeof(value));
+    value = ops::bf16_to_f32(ops::f32_to_bf16(static_cast<float>(ops::det_log(-static_cast<double>(value)))));
+    std::memcpy(out.data() + i, &value, sizeof(value));
+  }
+  return out;
+}
+
+// By key head: its queries' rows, its keys', its values', its z's.
+void add_qkvz(TinyFolder& out, const TinyLlamaShape& s, const GgufTensor& qkv, const GgufTensor& z) {
+  const auto heads = static_cast<size_t>(s.key_heads), keys = static_cast<size_t>(s.key_dim),
+             values = static_cast<size_t>(s.value_heads / s.key_heads * s.value_dim);
+  const size_t row = qkv.data.size() / qkv.shape[1];
+  FolderTensor& to = out.tensors.emplace_back();
+  to.name = "model.layers" + std::string(qkv.name.substr(3, qkv.name.find('.', 4) - 3)) +
+            ".linear_attn.in_proj_qkvz.weight";
+  to.type = qkv.type->name;
+  to.shape = {qkv.shape[1] + z.shape[1], qkv.shape[0]};
+  const auto take = [&](const GgufTensor& from, size_t first, size_t rows) {
+    const auto part = from.data.subspan(first * row, rows * row);
+    to.data.insert(to.data.end(), part.begin(), part.end());
+  };
+  for (size_t h = 0; h < heads; ++h) {
+    take(qkv, h * keys, keys);
+    take(qkv, (heads + h) * keys, keys);
+    take(qkv, 2 * heads * keys + h * values, values);
+    take(z, h * values, values);
+  }
 }
 
 json common_config(const TinyLlamaShape& s) {
@@ -222,6 +264,18 @@ void add_experts(json& out, const TinyLlamaShape& s) {
                 {"routed_scaling_factor", 1.5},
                 {"norm_topk_prob", true},
                 {"sliding_window", nullptr}});
+  } else if (name == "qwen3next") {
+    out.update({{"model_type", "qwen3_next"},
+                {"num_experts", s.experts},
+                {"moe_intermediate_size", s.expert_ffn},
+                {"shared_expert_intermediate_size", s.shared_ffn},
+                {"norm_topk_prob", true},
+                {"partial_rotary_factor", 0.5},
+                {"linear_num_key_heads", s.key_heads},
+                {"linear_num_value_heads", s.value_heads},
+                {"linear_key_head_dim", s.key_dim},
+                {"linear_value_head_dim", s.value_dim},
+                {"linear_conv_kernel_dim", 4}});
   } else {
     const bool two = name == "qwen2moe";
     out.update({{"model_type", two ? "qwen2_moe" : "qwen3_moe"},
@@ -543,6 +597,13 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
       add_gate_and_up(out, tensor, *(*model)->gguf().find_tensor(up.replace(up.find("gate"), 4, "up")));
       continue;
     }
+    if (architecture == "qwen3next" && name.ends_with("attn_gate.weight")) continue;  // with attn_qkv
+    if (architecture == "qwen3next" && name.ends_with("attn_qkv.weight")) {
+      std::string gate = name;
+      add_qkvz(out, shape, tensor,
+               *(*model)->gguf().find_tensor(gate.replace(gate.find("attn_qkv"), 8, "attn_gate")));
+      continue;
+    }
     if (name.ends_with("attn_v_b.weight")) continue;  // with attn_k_b
     if (name.ends_with("attn_k_b.weight")) {
       std::string values = name;
@@ -561,7 +622,11 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
     if (of_rope && has_pairs(architecture)) {
       to.data = split_rows(tensor.data, static_cast<size_t>(shape.head_dim), to.shape[0]);
     }
-    if (architecture.starts_with("gemma") && name.ends_with("_norm.weight")) to.data = less_one(tensor.data);
+    const bool norms_less_one = architecture.starts_with("gemma") || architecture == "qwen3next";
+    if (norms_less_one && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight"))
+      to.data = less_one(tensor.data);
+    if (name.ends_with(".ssm_a")) to.data = logs_of(tensor.data);
+    if (name.ends_with(".ssm_conv1d.weight")) to.shape.insert(to.shape.begin() + 1, 1);
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "ops/det_math.h"
 
 namespace kvasir::test {
 namespace {
@@ -69,7 +70,7 @@ class TinyWriter {
   void norm(const std::string& name, int32_t size, float mean) {
     std::vector<float> values = normals(next_seed(), static_cast<size_t>(size), mean, 0.1F * mean);
     // Folders have Gemma's norms less 1: so few bits that this is exact.
-    if (is({"gemma2", "gemma3"})) {
+    if (is({"gemma2", "gemma3", "qwen3next"})) {
       for (float& v : values) v = std::round(v * 65536.0F) / 65536.0F;
     }
     vector(name + ".weight", values);
@@ -95,7 +96,9 @@ class TinyWriter {
   void stacked(std::string_view name, int32_t rows, int32_t columns, float scale);
   void stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
-  bool has_widths() const { return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe"}); }
+  bool has_widths() const {
+    return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe", "qwen3next"});
+  }
   // Experts by sigmoids with a bias.
   bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
   void write_latent_metadata();
@@ -103,6 +106,8 @@ class TinyWriter {
   bool has_experts(int32_t layer) const {
     return shape_.experts > 0 && layer >= shape_.dense_layers && (layer + 1) % shape_.expert_step == 0;
   }
+  void write_recurrence(int32_t layer);
+  bool recurs(int32_t layer) const { return shape_.key_heads > 0 && layer % 4 != 3; }
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -130,7 +135,7 @@ void TinyWriter::write_metadata() {
     u32("attention.value_length", shape_.head_dim);
   }
   if (!is({"opt", "deepseek2"}))
-    u32("rope.dimension_count", is({"glm4", "phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
+    u32("rope.dimension_count", is({"glm4", "phi3", "qwen3next"}) ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
   if (is({"opt"})) {
     out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
@@ -146,6 +151,14 @@ void TinyWriter::write_metadata() {
   if (shape_.rope_linear_factor != 1.0F) {
     out_.set_string(key("rope.scaling.type"), "linear");
     out_.set_f32(key("rope.scaling.factor"), shape_.rope_linear_factor);
+  }
+  if (shape_.key_heads > 0) {
+    u32("ssm.conv_kernel", 4);
+    u32("ssm.state_size", shape_.key_dim);
+    u32("ssm.group_count", shape_.key_heads);
+    u32("ssm.time_step_rank", shape_.value_heads);
+    u32("ssm.inner_size", shape_.value_heads * shape_.value_dim);
+    u32("full_attention_interval", 4);
   }
   if (shape_.window > 0) u32("attention.sliding_window", shape_.window);
   if (is({"mistral3"})) {
@@ -254,7 +267,8 @@ void TinyWriter::write_experts() {
     matrix(name("ffn_gate_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_up_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_down_shexp"), shape_.dim, shape_.shared_ffn, 1.0F);
-    if (is({"qwen2moe"})) vector(name("ffn_gate_inp_shexp"), normals(next_seed(), dim, 0.0F, deviation));
+    if (is({"qwen2moe", "qwen3next"}))
+      vector(name("ffn_gate_inp_shexp"), normals(next_seed(), dim, 0.0F, deviation));
   }
 }
 
@@ -315,7 +329,7 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
 void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
-    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"})) {
+    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"}) || (is({"qwen3next"}) && !recurs(l))) {
       const bool by_row = is({"olmo2", "olmoe"});
       norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
       norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
@@ -347,6 +361,29 @@ void TinyWriter::write_latent_attention(int32_t layer) {
   stacked(name("attn_v_b.weight"), shape_.heads, shape_.value_dim, shape_.kv_rank, 1.0F);
 }
 
+// A state remembers some ten tokens. A_log is of few bits, so that folders can have it exactly in BF16.
+void TinyWriter::write_recurrence(int32_t layer) {
+  const auto name = [layer](std::string_view role) { return fmt::format("blk.{}.{}", layer, role); };
+  const int32_t values = shape_.value_heads * shape_.value_dim,
+                channels = 2 * shape_.key_heads * shape_.key_dim + values;
+  matrix(name("attn_qkv.weight"), channels, shape_.dim, 1.0F);
+  matrix(name("attn_gate.weight"), values, shape_.dim, 1.0F);
+  matrix(name("ssm_ba.weight"), 2 * shape_.value_heads, shape_.dim, 1.0F);
+  const std::vector<float> taps = normals(next_seed(), static_cast<size_t>(channels) * 4, 0.2F, 0.5F);
+  std::vector<float> rounded = taps;
+  for (float& v : rounded) v = ops::bf16_to_f32(ops::f32_to_bf16(v));
+  out_.add_tensor(name("ssm_conv1d.weight"), {4, static_cast<uint64_t>(channels)},
+                  gguf_type_id(ops::WeightType::kF32), quantize(ops::WeightType::kF32, rounded, 4));
+  std::vector<float> a = normals(next_seed(), static_cast<size_t>(shape_.value_heads), -2.0F, 1.0F);
+  for (float& v : a) v = -static_cast<float>(ops::det_exp(ops::bf16_to_f32(ops::f32_to_bf16(v))));
+  vector(name("ssm_a"), a);
+  std::vector<float> dt = normals(next_seed(), static_cast<size_t>(shape_.value_heads), 0.0F, 1.0F);
+  for (float& v : dt) v = ops::bf16_to_f32(ops::f32_to_bf16(v));
+  vector(name("ssm_dt.bias"), dt);
+  norm(name("ssm_norm"), shape_.value_dim, 1.0F);
+  matrix(name("ssm_out.weight"), shape_.dim, values, 1.0F);
+}
+
 // Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
 // others. The embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes
 // up for it, so that the logits spread (a deviation of about 2).
@@ -364,14 +401,17 @@ void TinyWriter::write_tensors() {
     if (norms_before) norm(norm_name("attn_norm"), 1.0F);
     if (latent) {
       write_latent_attention(l);
+    } else if (recurs(l)) {
+      write_recurrence(l);
     } else if (apart) {
-      matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
+      matrix(name("attn_q"), is({"qwen3next"}) ? 2 * q_dim : q_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
-    matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
+    if (!recurs(l))
+      matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
     if (norms_before && !is({"cohere2"}))
-      norm(norm_name(is({"gpt-oss"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
+      norm(norm_name(is({"gpt-oss", "qwen3next"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
     if (apart && !is({"glm4"})) {
       if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
@@ -586,11 +626,28 @@ std::vector<TinyLlamaShape> tiny_latents() {
   return {shape, v3};
 }
 
+std::vector<TinyLlamaShape> tiny_hybrids() {
+  TinyLlamaShape shape = tiny_gqa();
+  shape.architecture = "qwen3next";
+  shape.layers = 5;  // R R R A R: rows leave in a recurrent layer, too
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.key_heads = 2;
+  shape.value_heads = 6;
+  shape.key_dim = 16;
+  shape.value_dim = 32;
+  shape.experts = 8;
+  shape.experts_used = 3;
+  shape.shared_ffn = 64;
+  return {shape};
+}
+
 std::vector<TinyLlamaShape> all_tiny_architectures() {
   std::vector<TinyLlamaShape> out = tiny_architectures();
   for (TinyLlamaShape& shape : tiny_parallels()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_mixtures()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_latents()) out.push_back(std::move(shape));
+  for (TinyLlamaShape& shape : tiny_hybrids()) out.push_back(std::move(shape));
   return out;
 }
 

@@ -43,6 +43,10 @@ struct TinyLlamaShape {
   int32_t q_rank = 0;
   int32_t rope_dim = 0;
   int32_t value_dim = 0;
+  // Recurrent layers (RecurrentSpec), three of four.
+  int32_t key_heads = 0;
+  int32_t value_heads = 0;
+  int32_t key_dim = 0;
   bool pieces = false;  // the vocabulary is one of SentencePiece, see make_tiny_pieces()
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
@@ -62,6 +66,8 @@ std::vector<TinyLlamaShape> tiny_parallels();
 std::vector<TinyLlamaShape> tiny_mixtures();
 // Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.
 std::vector<TinyLlamaShape> tiny_latents();
+// With recurrent layers and experts: like Qwen3-Next.
+std::vector<TinyLlamaShape> tiny_hybrids();
 // All.
 std::vector<TinyLlamaShape> all_tiny_architectures();
 

@@ -120,11 +120,11 @@ uint64_t AttentionPass::scratch_bytes() const {
 
 // ---------------------------------------------------------------- one layer
 
-void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, const Output& out,
-                        ThreadPool& pool) {
+void AttentionPass::run(const Step& step, uint32_t layer, uint32_t cache_layer, const float* qkv,
+                        const Output& out, ThreadPool& pool) {
   Work& work = work_of(layer);
   const auto pieces = static_cast<int64_t>(work.tiles.pieces().size());
-  const Pieces all = {this, {work, step, layer, qkv, out}};
+  const Pieces all = {this, {work, step, cache_layer, qkv, out}};
   if (work.scores < kSoloScores) {
     pool.for_each(pieces, [&](Share mine, int thread) { all.run(mine, thread); }, {pieces});
   } else if (step.transfers.empty() && work.tiles.remote_tiles().empty()) {

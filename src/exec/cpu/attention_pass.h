@@ -62,7 +62,9 @@ class AttentionPass {
   // have leaves at peers are in `out` only after merge_answers(). The pool has no more than `threads`. A
   // helper may be late: until settle() it reads qkv, the step, the history's frames and what prepare(),
   // prepare_layer() and leave_out() change.
-  void run(const Step& step, uint32_t layer, const float* qkv, const Output& out, ThreadPool& pool);
+  // cache_layer: what that layer is in the cache (CacheLayers).
+  void run(const Step& step, uint32_t layer, uint32_t cache_layer, const float* qkv, const Output& out,
+           ThreadPool& pool);
 
   static void settle(ThreadPool& pool) { pool.settle(kLateInput); }
 
@@ -91,7 +93,7 @@ class AttentionPass {
   struct Layer {
     Work& work;
     const Step& step;
-    uint32_t index;
+    uint32_t index;  // in the cache
     const float* qkv;
     Output out;
   };

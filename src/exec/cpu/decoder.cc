@@ -33,6 +33,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       kernels_(kernels),
       geometry_(geometry),
       options_(options),
+      cache_layers_(model.spec(), geometry.piece_bytes(Form::kKv)),
       frame_(frame_shape(model.spec(), geometry, options.kv_type)),
       device_memory_(device_memory),
       pool_(pool),
@@ -44,10 +45,13 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       products_(kernels, options.activation, pool),
       experts_(model.spec(), kernels, products_, pool.size()),
       latent_(model, kernels, products_),
+      recurrent_(model, kernels, geometry_, products_, device_memory, pool),
       samplers_(static_cast<size_t>(pool.size()), Sampler(kernels)) {
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(geometry.kv_planes == static_cast<uint32_t>(model.spec().kv_planes()), "planes={}",
            geometry.kv_planes);
+  KV_CHECK(geometry.layers == cache_layers_.count() && geometry.states == model.spec().is_recurrent(),
+           "{} layers in the cache, the model has {}", geometry.layers, cache_layers_.count());
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
            "plane={} frame={}", ops::kv_plane_bytes(frame_),
            geometry.layer_plane_bytes() * geometry.layers_per_group);
@@ -80,7 +84,8 @@ Status Decoder::prepare(const Step& step) {
 
 void Decoder::lay_out(const Step& step) {
   x_rows_.check(step);
-  sets_.lay_out(step, geometry_.layers, options_.tap_all_rows);
+  sets_.lay_out(step, static_cast<uint32_t>(model_.layers().size()), options_.tap_all_rows,
+                [this](uint32_t end) { return cache_layers_.model_layers(end); });
   logit_rows_.resize(sets_.last().rows.size());
   std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
   sampled_.clear();
@@ -115,12 +120,13 @@ Status Decoder::reserve(int64_t rows) {
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.qkv_dim()));
-    attended_.resize(n * static_cast<size_t>(row_stride(c.attended_dim())));
+    attended_.resize(n * static_cast<size_t>(attended_stride()));
     ffn_in_.resize(n * static_cast<size_t>(dense_ffn_dim() * (c.gated ? 2 : 1)));
     if (!model_.adds_at_once() || c.has_experts()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
     experts_.grow(rows);
     latent_.grow(rows);
+    recurrent_.grow(rows);
     KV_RETURN_IF_ERROR(products_.grow({{rows, widest_operand()}, experts_.extent(rows), latent_.extent(rows)},
                                       takes_anywhere(ops::ActivationType::kBf16)));
   } catch (const std::bad_alloc&) {
@@ -132,8 +138,8 @@ Status Decoder::reserve(int64_t rows) {
 
 int64_t Decoder::widest_operand() const {
   const ModelSpec& c = model_.spec();
-  return std::max<int64_t>(
-      {c.dim, c.values_dim(), c.latent.q_rank, dense_ffn_dim(), c.experts.shared_ffn_dim});
+  return std::max<int64_t>({c.dim, c.values_dim(), c.recurrent.values(), c.latent.q_rank, dense_ffn_dim(),
+                            c.experts.shared_ffn_dim});
 }
 
 int64_t Decoder::dense_ffn_dim() const {
@@ -143,7 +149,7 @@ int64_t Decoder::dense_ffn_dim() const {
 }
 
 int64_t Decoder::most_items(int64_t rows) const {
-  int64_t most = std::max(rows, latent_.most_items(rows));
+  int64_t most = std::max({rows, latent_.most_items(rows), recurrent_.most_items(rows)});
   for (const PackedLayer& l : model_.layers()) {
     const PackedExperts& experts = l.experts;
     for (const Projection* p : {&l.qkv, &l.attn_output, &l.ffn_in, &l.ffn_down, &experts.router,
@@ -167,7 +173,8 @@ uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + ffn_in_.size() + logits_.size() + branch_.size();
   uint64_t bytes = floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes();
-  return bytes + remote_.scratch_bytes() + products_.bytes() + experts_.bytes() + latent_.bytes();
+  return bytes + remote_.scratch_bytes() + products_.bytes() + experts_.bytes() + latent_.bytes() +
+         recurrent_.bytes();
 }
 
 // ---------------------------------------------------------------- the pass
@@ -186,8 +193,16 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     const PackedLayer& weights = model_.layers()[layer];
     const Operand normed = normed_input(weights.attn_norm, weights.qkv);
     AttentionPass::settle(pool_);
+    if (weights.recurrence.present()) {
+      if (!recur(step, layer, normed, transfers)) break;
+      add_to_residual(weights.attn_output,
+                      products_.take_rows(weights.attn_output, attended_.data(), row_count()),
+                      weights.attn_branch);
+      feed_forward(weights);
+      continue;
+    }
     make_qkv(weights, normed);
-    if (!await_transfers(step, layer, transfers)) break;
+    if (!await_transfers(step, cache_layer(layer), transfers)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
     if (early && !attend(step, layer, transfers)) break;
     if (early) AttentionPass::settle(pool_);
@@ -215,13 +230,22 @@ void Decoder::await_masks(const Step& step, StepTransfers& transfers) {
 void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& transfers) {
   const ModelSpec& c = model_.spec();
   const RowSets::Set& set = sets_.set(++set_);
+  const PackedLayer& weights = model_.layers()[layer];
   move_rows(set, x_.data(), c.dim);
-  move_rows(set, qkv_.data(), c.qkv_dim());
+  if (weights.recurrence.present()) {
+    move_rows(set, attended_.data(), row_stride(weights.attn_output.k));
+  } else {
+    move_rows(set, qkv_.data(), c.qkv_dim());
+  }
   rows_ = set.rows;
   const Status status = attention_.prepare(rows_);
   KV_CHECK(status.ok(), "{}", status.message());
-  prepare_attention(step, layer);
-  leave_out_of_attention(step, transfers);
+  if (weights.recurrence.present()) {
+    leave_out_tiles(step, transfers);
+  } else {
+    prepare_attention(step, layer);
+    leave_out_of_attention(step, transfers);
+  }
 }
 
 // A thread takes columns, since a row may move to where another comes from.
@@ -282,9 +306,26 @@ void Decoder::add_branch(const Branch& branch, const PackedExperts* experts) {
   });
 }
 
-bool Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers) {
-  if (!transfers.waits_before(layer)) return true;
-  if (transfers.wait_before(layer)) leave_out_deferred(step, transfers);
+bool Decoder::recur(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers) {
+  const PackedLayer& weights = model_.layers()[layer];
+  const RowSets::Set& set = sets_.set(set_);
+  recurrent_.multiply(weights, normed, row_count());
+  uint32_t in_cache = cache_layer(layer);
+  for (const CacheLayers::Part& part : cache_layers_.parts()) {
+    if (!await_transfers(step, in_cache, transfers)) return false;
+    recurrent_.run(step, weights, set, part, in_cache, transfers);
+    transfers.pass(layer_written(in_cache));
+    transfers.pass(layer_attended(in_cache));
+    ++in_cache;
+  }
+  recurrent_.finish(weights, set, transfers, attended_.data(), row_stride(weights.attn_output.k));
+  if (sets_.leaves(layer)) next_set(step, layer, transfers);
+  return true;
+}
+
+bool Decoder::await_transfers(const Step& step, uint32_t cache_layer, StepTransfers& transfers) {
+  if (!transfers.waits_before(cache_layer)) return true;
+  if (transfers.wait_before(cache_layer)) leave_out_deferred(step, transfers);
   return !transfers.all_deferred();
 }
 
@@ -311,11 +352,15 @@ void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfer
   });
 }
 
-void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& transfers) {
-  if (!transfers.any_deferred()) return;
+void Decoder::leave_out_tiles(const Step& step, const StepTransfers& transfers) {
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     if (transfers.deferred(s)) attention_.leave_out(s);
   }
+}
+
+void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& transfers) {
+  if (!transfers.any_deferred()) return;
+  leave_out_tiles(step, transfers);
   const int64_t stride = row_stride(model_.spec().attended_dim());
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (transfers.deferred(rows_[r].slice)) {
@@ -338,8 +383,23 @@ void Decoder::make_qkv(const PackedLayer& layer, const Operand& normed) {
   }
 }
 
+int64_t Decoder::attended_stride() const {
+  const ModelSpec& c = model_.spec();
+  return row_stride(std::max(c.attended_dim(), c.recurrent.values()));
+}
+
 Operand Decoder::attended_input(const PackedLayer& layer) {
-  const int64_t stride = row_stride(model_.spec().attended_dim());
+  const ModelSpec& c = model_.spec();
+  const int64_t stride = row_stride(c.attended_dim());
+  if (c.output_gate && !(mutant(Mutant::kOutputGateLeftOut) && row_count() == 1)) {
+    products_.for_rows(row_count(), [&](Share mine, int) {
+      for (int64_t r = mine.begin; r < mine.end; ++r) {
+        float* attended = attended_.data() + r * stride;
+        kernels_.sigmoid_mul(qkv_.data() + (r + 1) * c.qkv_dim() - c.gate_dim(), attended, c.gate_dim(),
+                             attended);
+      }
+    });
+  }
   if (model_.spec().is_latent()) return latent_.make_values(layer, attended_.data(), stride, row_count());
   return products_.take_rows(layer.attn_output, attended_.data(), row_count());
 }
@@ -352,12 +412,12 @@ bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers)
   }
   const std::vector<float>& sinks = model_.layers()[layer].sinks;
   const AttentionPass::Output out = {attended_.data(), stride, sinks.empty() ? nullptr : sinks.data()};
-  attention_.run(step, layer, qkv_.data(), out, pool_);
+  attention_.run(step, layer, cache_layer(layer), qkv_.data(), out, pool_);
   if (remote) {
     if (remote_.wait(transfers)) leave_out_deferred(step, transfers);
     attention_.merge_answers(layer, remote_, out, pool_);
   }
-  transfers.pass(layer_attended(layer));
+  transfers.pass(layer_attended(cache_layer(layer)));
   return !transfers.all_deferred();
 }
 
@@ -372,7 +432,7 @@ void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, Ste
     if (!step.x_writes.empty()) x_rows_.write(step, layer, sets_.set(set_), normed, transfers, mine);
   });
   if (!step.projections.empty()) projector_.run(step, layer, transfers, pool_);
-  transfers.pass(layer_written(layer));
+  transfers.pass(layer_written(cache_layer(layer)));
 }
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
@@ -385,7 +445,7 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
   finisher_.finish_q(layer, position, q);
   finisher_.finish_kv(layer, position, k);
   const KvPlanes planes =
-      step.planes(geometry_, step.slices[row.slice], geometry_.block_of(row.position), layer);
+      step.planes(geometry_, step.slices[row.slice], geometry_.block_of(row.position), cache_layer(layer));
   kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, k + c.kv_dim(),
                     device_memory_ + planes.k, device_memory_ + planes.v);
 }

@@ -28,6 +28,7 @@
 #include "exec/cpu/packed_model.h"
 #include "exec/cpu/product_runner.h"
 #include "exec/cpu/qkv_finish.h"
+#include "exec/cpu/recurrent_pass.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
@@ -36,6 +37,7 @@
 #include "exec/sampler.h"
 #include "exec/step_transfers.h"
 #include "exec/token_masks.h"
+#include "model/architectures/cache_layers.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
 
@@ -86,12 +88,14 @@ class Decoder {
   void next_set(const Step& step, uint32_t layer, const StepTransfers& transfers);
   // Moves `width` columns of the rows to their places in the set.
   void move_rows(const RowSets::Set& set, float* rows, int64_t width);
-  // Waits for what the layer needs, if anything. False: all slices have left.
-  bool await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers);
+  // Waits for what the layer of the cache needs, if anything. False: all slices have left.
+  bool await_transfers(const Step& step, uint32_t cache_layer, StepTransfers& transfers);
   // From now on the deferred slices write, read and sample nothing. Their rows stay in the products, where
   // they do not affect others.
   void leave_out_deferred(const Step& step, const StepTransfers& transfers);
-  // The same for attention alone, among the rows at hand.
+  // They have no tiles of attention.
+  void leave_out_tiles(const Step& step, const StepTransfers& transfers);
+  // The same for attention alone, among the rows at hand, of whose output theirs becomes zeros.
   void leave_out_of_attention(const Step& step, const StepTransfers& transfers);
   int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
@@ -111,6 +115,12 @@ class Decoder {
   void make_qkv(const PackedLayer& layer, const Operand& normed);
   // Attention's output, as the layer's product behind it takes it.
   Operand attended_input(const PackedLayer& layer);
+  // The widest row of that output, of attention or of recurrent layers, with its stride.
+  int64_t attended_stride() const;
+  // A recurrent layer's part from its first product to its last one. False: all slices have left.
+  bool recur(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers);
+  // The layer of the cache that an attention layer is.
+  uint32_t cache_layer(uint32_t layer) const { return cache_layers_.of(layer).begin; }
   // False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers);
   // Prepares the attention of a layer for the rows at hand.
@@ -147,6 +157,7 @@ class Decoder {
   const ops::Kernels& kernels_;
   const CacheGeometry geometry_;
   const Options options_;
+  const CacheLayers cache_layers_;
   const ops::KvShape frame_;
   std::byte* const device_memory_;
   ThreadPool& pool_;
@@ -158,6 +169,7 @@ class Decoder {
   ProductRunner products_;
   ExpertPass experts_;
   LatentPass latent_;
+  RecurrentPass recurrent_;
   LogitsTap tap_;
 
   // Of the step at hand.

@@ -64,10 +64,12 @@ class Packer {
   // The first failure.
   const Status& status() const { return status_; }
 
-  // A source's rows in another order: row i of the projection is row order[i]. Empty: as they are.
+  // A source's rows in another order, or some of them: row i of the projection is row order[i]. Empty: as
+  // they are.
   struct Source {
     const WeightMatrix* matrix;
     std::vector<int64_t> order{};
+    int64_t rows() const { return order.empty() ? matrix->rows : static_cast<int64_t>(order.size()); }
   };
 
   Projection project(const std::vector<Source>& sources) {
@@ -77,7 +79,7 @@ class Packer {
       size_t end = i + 1;
       while (end < sources.size() && sources[end].matrix->used == sources[i].matrix->used) ++end;
       projection.parts.push_back(part(sources, i, end, projection.n));
-      for (; i < end; ++i) projection.n += sources[i].matrix->rows;
+      for (; i < end; ++i) projection.n += sources[i].rows();
     }
     return projection;
   }
@@ -99,14 +101,14 @@ class Packer {
     const ops::WeightType type = sources[begin].matrix->used;
     const int64_t k = sources[begin].matrix->columns;
     int64_t n = 0;
-    for (size_t i = begin; i < end; ++i) n += sources[i].matrix->rows;
+    for (size_t i = begin; i < end; ++i) n += sources[i].rows();
     std::byte* dst = take(ops::packed_bytes(type, n, k));
     if (dst) {
       ops::clear_packed(type, n, k, dst);
       int64_t offset = 0;
       for (size_t i = begin; i < end; ++i) {
         pack(sources[i], offset, n, dst);
-        offset += sources[i].matrix->rows;
+        offset += sources[i].rows();
       }
     }
     return {{reinterpret_cast<const uint8_t*>(dst), type, n, k}, column};
@@ -118,10 +120,11 @@ class Packer {
       ops::pack_columns(m.type, m.data, m.rows, m.columns, offset, n, dst);
       return;
     }
-    std::vector<std::byte> rows(static_cast<size_t>(std::min(kRowsAtOnce, m.rows)) *
+    const int64_t all = source.rows();
+    std::vector<std::byte> rows(static_cast<size_t>(std::min(kRowsAtOnce, all)) *
                                 ops::row_bytes(m.used, m.columns));
-    for (int64_t r = 0; r < m.rows && status_.ok(); r += kRowsAtOnce) {
-      const int64_t count = std::min(kRowsAtOnce, m.rows - r);
+    for (int64_t r = 0; r < all && status_.ok(); r += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, all - r);
       quantize(m, source.order, r, count, rows.data());
       ops::pack_columns(m.used, rows.data(), count, m.columns, offset + r, n, dst);
     }
@@ -217,6 +220,48 @@ void pack_latent(Packer& packer, const LayerWeights& l, PackedLayer& out) {
   for (const WeightMatrix& m : l.latent.v_b) out.value_up.push_back(packer.project({{&m}}));
 }
 
+// In the order of RecurrentSpec::inputs().
+Projection pack_recurrent_inputs(Packer& packer, const RecurrentSpec& r, const RecurrentWeights& w) {
+  const int64_t shared = r.value_heads / r.key_heads;  // value heads of a key head
+  std::vector<int64_t> ba;
+  for (int64_t of_a = 0; of_a < 2; ++of_a) {
+    for (int64_t h = 0; h < r.value_heads; ++h) ba.push_back((h / shared * 2 + of_a) * shared + h % shared);
+  }
+  if (!w.qkvz.present()) return packer.project({{&w.qkv}, {&w.z}, {&w.ba, ba}});
+  std::vector<int64_t> qkvz;
+  const int64_t values = shared * r.value_dim, group = 2 * r.key_dim + 2 * values;
+  const auto take = [&](int64_t first, int64_t count) {
+    for (int64_t h = 0; h < r.key_heads; ++h) {
+      for (int64_t i = 0; i < count; ++i) qkvz.push_back(h * group + first + i);
+    }
+  };
+  take(0, r.key_dim);
+  take(r.key_dim, r.key_dim);
+  take(2 * r.key_dim, values);
+  take(2 * r.key_dim + values, values);
+  return packer.project({{&w.qkvz, qkvz}, {&w.ba, ba}});
+}
+
+PackedRecurrence pack_recurrence(const RecurrentSpec& r, const RecurrentWeights& w) {
+  PackedRecurrence out = {.convolution = w.convolution, .a = w.a, .dt_bias = w.dt_bias, .norm = w.norm};
+  const auto taps = static_cast<size_t>(r.taps), channels = static_cast<size_t>(r.channels());
+  for (size_t i = 0; i < w.convolution.size(); ++i)
+    out.convolution[i % taps * channels + i / taps] = w.convolution[i];
+  return out;
+}
+
+// Of each head its queries' rows, or the rows of its gate, which follow them.
+std::vector<int64_t> rows_of_heads(const ModelSpec& spec, bool of_gate) {
+  std::vector<int64_t> order = pair_order(spec, spec.q_dim());
+  for (int64_t i = static_cast<int64_t>(order.size()); i < spec.q_dim(); ++i) order.push_back(i);
+  for (int64_t i = 0; i < spec.q_dim(); ++i) {
+    const int64_t row = of_gate ? i : order[static_cast<size_t>(i)];
+    const int64_t head = row / spec.head_dim;
+    order[static_cast<size_t>(i)] = row + (head + (of_gate ? 1 : 0)) * spec.head_dim;
+  }
+  return order;
+}
+
 PackedExperts pack_experts(Packer& packer, const ExpertWeights& e) {
   PackedExperts out;
   std::vector<Packer::Source> router = {{&e.router}};
@@ -254,6 +299,14 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       layer.attn_norm = l.attn_norm;
       if (spec.is_latent()) {
         pack_latent(packer, l, layer);
+      } else if (l.recurrent.present()) {
+        layer.qkv = pack_recurrent_inputs(packer, spec.recurrent, l.recurrent);
+        layer.recurrence = pack_recurrence(spec.recurrent, l.recurrent);
+      } else if (spec.output_gate) {
+        layer.qkv = packer.project({{&l.attn_q, rows_of_heads(spec, false)},
+                                    {&l.attn_k, k_order},
+                                    {&l.attn_v},
+                                    {&l.attn_q, rows_of_heads(spec, true)}});
       } else {
         layer.qkv = packer.project({{&l.attn_q, q_order}, {&l.attn_k, k_order}, {&l.attn_v}});
       }
@@ -330,6 +383,7 @@ ops::ActivationType PackedModel::x_type(ops::ActivationMode mode) const {
   const int64_t q_dim = spec().q_dim();
   std::set<ops::ActivationType> taken;
   for (const PackedLayer& layer : layers_) {
+    if (layer.recurrence.present()) continue;
     for (const Projection::Part& part : layer.qkv.parts) {
       if (part.column + part.matrix.n > q_dim) taken.insert(ops::activation_for(part.matrix.type, mode));
     }

@@ -68,10 +68,20 @@ struct PackedExperts {
   bool has_shared() const { return shared_in.n > 0; }
 };
 
+// What a recurrent layer has beside its products.
+struct PackedRecurrence {
+  std::vector<float> convolution;  // [taps][channels], the oldest tap first
+  std::vector<float> a;            // [value_heads]
+  std::vector<float> dt_bias;      // [value_heads]
+  std::vector<float> norm;         // [value_dim]
+
+  bool present() const { return !a.empty(); }
+};
+
 struct PackedLayer {
   NormWeights attn_norm;  // [dim]; not present: attention takes the residual stream itself
-  // [q_dim + 2 * kv_dim][dim]: Q, K, V; RoPE turns neighbouring values. Latent: what queries come from, and
-  // the row for the cache (LatentPass).
+  // [qkv_dim][dim]: Q, K, V, and perhaps a gate; RoPE turns neighbouring values. Latent: what queries come
+  // from, and the row for the cache (LatentPass). Recurrent: RecurrentSpec::inputs().
   Projection qkv;
   std::vector<float> q_a_norm;       // [q_rank]; where latent attention has one
   Projection q_b;                    // [heads * (nope + rope)][q_rank]; likewise
@@ -82,6 +92,7 @@ struct PackedLayer {
   std::vector<float> q_norm;         // [head_dim] or [q_dim], as ModelSpec::qk_norm says
   std::vector<float> k_norm;         // [head_dim] or [kv_dim]
   std::vector<float> sinks;          // [heads]; empty: none
+  PackedRecurrence recurrence;       // in the place of attention
   Projection attn_output;            // [dim][values_dim]
   Branch attn_branch;
   NormWeights ffn_norm;            // [dim]; may not be present

@@ -6,15 +6,12 @@
 
 namespace kvasir {
 
-uint32_t RowSets::end_of(const StepSlice& slice, uint32_t layers) {
-  return std::min(slice.end_layer, layers);
-}
-
-void RowSets::lay_out(const Step& step, uint32_t layers, bool tap_all_rows) {
+void RowSets::lay_out_rows(const Step& step, uint32_t layers, bool tap_all_rows) {
   leaves_.assign(layers, 0);
   count_ = 0;
-  for (const StepSlice& slice : step.slices) {
-    const uint32_t end = end_of(slice, layers);
+  for (size_t s = 0; s < step.slices.size(); ++s) {
+    const StepSlice& slice = step.slices[s];
+    const uint32_t end = ends_[s];
     KV_CHECK(end > 0 && !(slice.samples && end < layers), "seq={}: rows pass {} layers of {}", raw(slice.seq),
              end, layers);
     KV_CHECK(!(slice.scores && end < layers), "seq={}: rows that score pass {} layers of {}", raw(slice.seq),
@@ -52,7 +49,7 @@ void RowSets::add_first_set(const Step& step, uint32_t layers, bool tap_all_rows
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     const StepSlice& slice = step.slices[s];
     set.first_row.push_back(static_cast<uint32_t>(set.rows.size()));
-    const bool to_end = end_of(slice, layers) == layers;
+    const bool to_end = ends_[s] == layers;
     for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
       const bool wanted = to_end && is_wanted(slice, p, tap_all_rows);
       const Token token = step.token_ids[slice.first_token + (p - slice.tokens.begin)];
@@ -67,7 +64,7 @@ void RowSets::add_set_behind(const Step& step, uint32_t layer, uint32_t layers) 
   uint32_t next = 0;  // of the rows before
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     set.first_row.push_back(static_cast<uint32_t>(set.rows.size()));
-    const bool passes_on = end_of(step.slices[s], layers) > layer + 1;
+    const bool passes_on = ends_[s] > layer + 1;
     for (; next < before.rows.size() && before.rows[next].slice == s; ++next) {
       const StepRow& row = before.rows[next];
       if (!passes_on && !(layer + 1 == layers && row.wanted)) continue;

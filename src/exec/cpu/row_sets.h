@@ -10,6 +10,7 @@
 // them is not needed. In the last layer only the rows go on whose logits or hidden rows are wanted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,7 +39,16 @@ class RowSets {
 
   // Throws std::bad_alloc as vectors do. tap_all_rows: every row that passes the last layer is wanted.
   // REQUIRES: slices pass at least one layer
-  void lay_out(const Step& step, uint32_t layers, bool tap_all_rows);
+  // end_layer: StepSlice::end_layer of the cache's layers, in those that rows pass.
+  template <typename EndLayer>
+  void lay_out(const Step& step, uint32_t layers, bool tap_all_rows, const EndLayer& end_layer) {
+    ends_.clear();
+    for (const StepSlice& slice : step.slices) ends_.push_back(std::min(end_layer(slice.end_layer), layers));
+    lay_out_rows(step, layers, tap_all_rows);
+  }
+  void lay_out(const Step& step, uint32_t layers, bool tap_all_rows) {
+    lay_out(step, layers, tap_all_rows, [](uint32_t end) { return end; });
+  }
 
   // True if rows leave in the layer.
   bool leaves(uint32_t layer) const { return leaves_[layer] != 0; }
@@ -48,13 +58,14 @@ class RowSets {
   const Set& last() const { return sets_[count_ - 1]; }
 
  private:
-  static uint32_t end_of(const StepSlice& slice, uint32_t layers);
+  void lay_out_rows(const Step& step, uint32_t layers, bool tap_all_rows);
   static bool is_wanted(const StepSlice& slice, uint32_t position, bool all);
   Set& new_set();
   void add_first_set(const Step& step, uint32_t layers, bool tap_all_rows);
   // The rows of the set before that do not leave in the layer.
   void add_set_behind(const Step& step, uint32_t layer, uint32_t layers);
 
+  std::vector<uint32_t> ends_;   // by slice: the layers that its rows pass
   std::vector<uint8_t> leaves_;  // by layer
   std::vector<Set> sets_;        // they keep their memory from step to step
   size_t count_ = 0;

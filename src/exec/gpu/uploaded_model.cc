@@ -14,6 +14,10 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
     return error(ErrorCode::kUnsupported,
                  "models with latent attention do not run on a GPU yet; serve it with --device cpu");
   }
+  if (spec.is_recurrent() || spec.output_gate) {
+    return error(ErrorCode::kUnsupported,
+                 "models with recurrent layers do not run on a GPU yet; serve it with --device cpu");
+  }
   if (spec.head_dim % 16 != 0 || spec.head_dim > 256) {
     return error(ErrorCode::kUnsupported,
                  "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);

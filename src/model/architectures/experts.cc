@@ -33,6 +33,19 @@ Status describe_qwen3moe(SpecReader& reader) {
   return read_qwen_experts(reader, {.renormalise = true});
 }
 
+// Three layers of four are recurrent. Attention has a gate, and RoPE turns a part of a head.
+Status describe_qwen3next(SpecReader& reader) {
+  ModelSpec& spec = reader.spec();
+  spec.split_pairs = true;
+  spec.qk_norm = QkNorm::kHead;
+  spec.output_gate = true;
+  spec.ffn_norm_name = "post_attention_norm";
+  KV_RETURN_IF_ERROR(reader.read_recurrence());
+  KV_RETURN_IF_ERROR(read_qwen_experts(reader, {.renormalise = true}));
+  if (spec.experts.shared_ffn_dim == 0) spec.experts.shared_ffn_dim = spec.ffn_dim;
+  return reader.refuse_counts({"nextn_predict_layers"});
+}
+
 Status describe_olmoe(SpecReader& reader) {
   reader.spec().split_pairs = true;
   reader.spec().qk_norm = QkNorm::kRow;

@@ -91,11 +91,37 @@ struct LatentSpec {
   friend bool operator==(const LatentSpec&, const LatentSpec&) = default;
 };
 
+// A recurrent layer (Qwen3-Next, Qwen 3.5): in the place of attention a causal convolution over the layer's
+// queries, keys and values, and the gated delta rule over what it gives. Of all positions so far a sequence
+// has a state of fixed size: the convolution's last inputs, and for each value head a matrix of keys x
+// values.
+struct RecurrentSpec {
+  int32_t key_heads = 0;    // of queries and keys; 0: no layer is recurrent
+  int32_t value_heads = 0;  // value head h takes key head h / (value_heads / key_heads)
+  int32_t key_dim = 0;      // of a head
+  int32_t value_dim = 0;
+  int32_t taps = 0;  // positions that the convolution sees, its own included
+
+  int32_t keys() const { return key_heads * key_dim; }
+  int32_t values() const { return value_heads * value_dim; }
+  // What the convolution runs over: queries, keys, values.
+  int32_t channels() const { return 2 * keys() + values(); }
+  // A row of the layer's first product: the channels, z [values], b and a [value_heads] each.
+  int32_t inputs() const { return channels() + values() + 2 * value_heads; }
+  // Of a sequence in one layer.
+  int64_t state_floats() const {
+    return int64_t{taps - 1} * channels() + int64_t{value_heads} * key_dim * value_dim;
+  }
+
+  friend bool operator==(const RecurrentSpec&, const RecurrentSpec&) = default;
+};
+
 struct LayerSpec {
   int32_t rope = 0;      // index into ModelSpec::ropes; −1: none
   int32_t window = 0;    // a position attends to its last `window` positions, itself included; 0: to all
   bool chunked = false;  // a window begins at the last multiple of its length instead
   bool experts = false;  // its feed-forward is a mixture of experts
+  bool recurrent = false;
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
@@ -118,6 +144,7 @@ struct ModelSpec {
   float norm_epsilon = 1e-5F;
 
   LatentSpec latent;
+  RecurrentSpec recurrent;
 
   // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
   QkNorm qk_norm = QkNorm::kNone;
@@ -129,6 +156,9 @@ struct ModelSpec {
   int32_t temperature_offset = 0;            // 0 or 1
   bool temperature_without_rope = false;     // in layers without RoPE only
   float score_cap = 0;                       // 0: none
+  // What attention gives is multiplied by the sigmoid of a gate, which comes with the queries: of each head
+  // its rows in attn_q are followed by those of its gate.
+  bool output_gate = false;
   // Each head has a score of a position without a value, which takes its share of the softmax.
   bool sinks = false;
   // How the file orders the rows of Q and K. Not split: a pair of RoPE is two neighbouring values. Split: it
@@ -159,7 +189,9 @@ struct ModelSpec {
   int32_t q_dim() const { return heads * head_dim; }
   int32_t kv_dim() const { return kv_heads * head_dim; }
   int32_t kv_planes() const { return is_latent() ? 1 : 2; }
-  int32_t qkv_dim() const { return q_dim() + kv_planes() * kv_dim(); }
+  int32_t gate_dim() const { return output_gate ? q_dim() : 0; }
+  // With the gate, which comes last.
+  int32_t qkv_dim() const { return q_dim() + kv_planes() * kv_dim() + gate_dim(); }
   int32_t attended_head_dim() const { return is_latent() ? latent.rank : head_dim; }
   int32_t attended_dim() const { return heads * attended_head_dim(); }
   // What the product behind attention takes: of each head its value.
@@ -180,6 +212,18 @@ struct ModelSpec {
     for (const LayerSpec& l : layer_specs) out.push_back(static_cast<uint32_t>(l.window));
     return out;
   }
+  bool is_recurrent() const { return recurrent.key_heads > 0; }
+  // Layers that are not recurrent.
+  int32_t attention_layers() const {
+    return static_cast<int32_t>(std::count_if(layer_specs.begin(), layer_specs.end(),
+                                              [](const LayerSpec& l) { return !l.recurrent; }));
+  }
+  // The states of a sequence in all recurrent layers, in bytes.
+  uint64_t state_bytes() const {
+    return is_recurrent() ? static_cast<uint64_t>(layers - attention_layers()) *
+                                static_cast<uint64_t>(recurrent.state_floats()) * sizeof(float)
+                          : 0;
+  }
   bool has_experts() const {
     return std::any_of(layer_specs.begin(), layer_specs.end(), [](const LayerSpec& l) { return l.experts; });
   }
@@ -191,9 +235,9 @@ struct ModelSpec {
   uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
     return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));
   }
-  // K and V of one token in all layers, in bytes.
+  // K and V of one token in all layers with attention, in bytes.
   uint64_t kv_bytes_per_token(ops::KvType type) const {
-    return static_cast<uint64_t>(kv_planes()) * static_cast<uint64_t>(layers) *
+    return static_cast<uint64_t>(kv_planes()) * static_cast<uint64_t>(attention_layers()) *
            kv_plane_bytes_per_token_layer(type);
   }
 

@@ -28,6 +28,7 @@
   ARCHITECTURE("qwen2moe", describe_qwen2moe)                 \
   ARCHITECTURE("qwen3", describe_qwen3)                       \
   ARCHITECTURE("qwen3moe", describe_qwen3moe)                 \
+  ARCHITECTURE("qwen3next", describe_qwen3next)               \
   ARCHITECTURE("smollm3", describe_smollm3)
 
 namespace kvasir {

@@ -71,6 +71,9 @@ Status SpecReader::read_exact() {
   KV_RETURN_IF_ERROR(
       read_by_layer("kvasir.layer_ropes", -1, static_cast<int32_t>(spec_.ropes.size()) - 1, ropes));
   KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_experts", 0, spec_.experts.count > 0 ? 1 : 0, experts));
+  std::vector<int32_t> recurrent;
+  KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_recurrent", 0, spec_.is_recurrent() ? 1 : 0, recurrent));
+  for (size_t l = 0; l < recurrent.size(); ++l) spec_.layer_specs[l].recurrent = recurrent[l] != 0;
   for (size_t l = 0; l < experts.size(); ++l) spec_.layer_specs[l].experts = experts[l] != 0;
   for (size_t l = 0; l < windows.size(); ++l) spec_.layer_specs[l].window = windows[l];
   for (size_t l = 0; l < ropes.size(); ++l) spec_.layer_specs[l].rope = ropes[l];
@@ -242,6 +245,49 @@ Status SpecReader::read_gating(ExpertSpec& e) const {
                  "{}: {} of {} groups of {} experts do not have {} to choose; convert the model again",
                  file_.origin(), e.groups_used, e.groups, e.count, e.used);
   }
+  return {};
+}
+
+Status SpecReader::read_recurrence() {
+  RecurrentSpec& r = spec_.recurrent;
+  int32_t values = 0;
+  KV_RETURN_IF_ERROR(read_count("ssm.conv_kernel", 64, r.taps));
+  KV_RETURN_IF_ERROR(read_count("ssm.state_size", kMaxHeadDim, r.key_dim));
+  KV_RETURN_IF_ERROR(read_count("ssm.group_count", kMaxHeads, r.key_heads));
+  KV_RETURN_IF_ERROR(read_count("ssm.time_step_rank", kMaxHeads, r.value_heads));
+  KV_RETURN_IF_ERROR(read_count("ssm.inner_size", kMaxFfn, values));
+  if (r.value_heads % r.key_heads != 0 || values % r.value_heads != 0) {
+    return error(
+        ErrorCode::kCorrupt,
+        "{}: {} values do not divide evenly among {} heads, or these among {} heads of keys; convert the "
+        "model again",
+        file_.origin(), values, r.value_heads, r.key_heads);
+  }
+  r.value_dim = values / r.value_heads;
+  if (r.value_dim % ops::kLanes != 0 || r.key_dim % ops::kLanes != 0) {
+    return unsupported("recurrent heads of {} keys and {} values are not supported (multiples of {})",
+                       r.key_dim, r.value_dim, ops::kLanes);
+  }
+  int32_t interval = 4;
+  KV_RETURN_IF_ERROR(read_count("full_attention_interval", kMaxLayers, interval, interval));
+  for (int32_t l = 0; l < spec_.layers; ++l) {
+    spec_.layer_specs[static_cast<size_t>(l)].recurrent = (l + 1) % interval != 0;
+  }
+  const std::string name = full("attention.recurrent_layers");
+  if (const GgufValue* given = file_.find(name); given != nullptr) {
+    if (given->type != GgufType::kArray || given->element != GgufType::kBool ||
+        given->count < spec_.layer_specs.size()) {
+      return error(ErrorCode::kCorrupt,
+                   "{}: metadata '{}' does not say of each of {} layers whether it is recurrent; "
+                   "convert the model again",
+                   file_.origin(), name, spec_.layers);
+    }
+    for (size_t l = 0; l < spec_.layer_specs.size(); ++l) {
+      spec_.layer_specs[l].recurrent = given->payload[l] != std::byte{0};
+    }
+  }
+  if (spec_.attention_layers() == 0)
+    return unsupported("a model whose layers are all recurrent is not supported");
   return {};
 }
 

@@ -124,6 +124,13 @@ void add_shape(std::string& out, const ModelFile& model) {
              c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
              c.sinks ? ", with sinks" : "");
   }
+  if (c.is_recurrent()) {
+    const RecurrentSpec& r = c.recurrent;
+    add_line(out, "recurrent layers",
+             "{} of {}: gated delta rule, {} heads of {} keys, {} of {} values, convolution over {} tokens",
+             c.layers - c.attention_layers(), c.layers, r.key_heads, r.key_dim, r.value_heads, r.value_dim,
+             r.taps);
+  }
   add_line(out, "context", "{} tokens", c.context_length);
   const std::string windows = describe_windows(c, c.context_length);
   if (!windows.empty()) add_line(out, "windows", "{}", windows);
@@ -162,6 +169,11 @@ void add_cache(std::string& out, const ModelFile& model) {
   for (ops::KvType type : ops::kKvTypes) {
     add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
              format_bytes(config.kv_bytes_per_token(type)));
+  }
+  if (config.is_recurrent()) {
+    add_line(out, "states of a sequence", "{}, whatever its length", format_bytes(config.state_bytes()));
+    add_line(out, "hidden cache", "there is no X in layers with states");
+    return;
   }
   if (config.is_latent()) {
     add_line(out, "hidden cache", "there is no X: rows of latent attention are smaller");

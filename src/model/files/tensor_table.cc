@@ -58,6 +58,7 @@ class TableReader {
   Status layer(int32_t index, LayerWeights& out);
   Status attention(int32_t index, LayerWeights& out);
   Status latent_attention(int32_t index, LayerWeights& out);
+  Status recurrence(int32_t index, LayerWeights& out);
   Status heads_of_latent(int32_t index, LatentWeights& out);
   Status feed_forward(int32_t index, LayerWeights& out);
   Status experts(int32_t index, ExpertWeights& out);
@@ -181,6 +182,7 @@ WeightMatrix rows_of(const WeightMatrix& whole, int64_t first, int64_t count) {
 
 Status TableReader::attention(int32_t index, LayerWeights& out) {
   if (spec_.is_latent()) return latent_attention(index, out);
+  if (spec_.layer(index).recurrent) return recurrence(index, out);
   const int64_t dim = spec_.dim, q_dim = spec_.q_dim(), kv_dim = spec_.kv_dim();
   const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
@@ -191,7 +193,7 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
     out.attn_k = rows_of(qkv, q_dim, kv_dim);
     out.attn_v = rows_of(qkv, q_dim + kv_dim, kv_dim);
   } else {
-    KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_dim, dim, out.attn_q));
+    KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_dim + spec_.gate_dim(), dim, out.attn_q));
     KV_RETURN_IF_ERROR(matrix(weight("attn_k"), kv_dim, dim, out.attn_k));
     KV_RETURN_IF_ERROR(matrix(weight("attn_v"), kv_dim, dim, out.attn_v));
   }
@@ -233,6 +235,29 @@ Status TableReader::latent_attention(int32_t index, LayerWeights& out) {
   if (out.latent.kv_a_norm.empty()) return missing(weight("attn_kv_a_norm"));
   KV_RETURN_IF_ERROR(heads_of_latent(index, out.latent));
   return matrix(weight("attn_output"), dim, spec_.values_dim(), out.attn_output);
+}
+
+Status TableReader::recurrence(int32_t index, LayerWeights& out) {
+  const RecurrentSpec& r = spec_.recurrent;
+  const int64_t dim = spec_.dim;
+  RecurrentWeights& w = out.recurrent;
+  const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}", index, role); };
+  if (file_.find_tensor(name("ssm_in.weight")) != nullptr) {
+    KV_RETURN_IF_ERROR(matrix(name("ssm_in.weight"), r.channels() + r.values(), dim, w.qkvz));
+  } else {
+    KV_RETURN_IF_ERROR(matrix(name("attn_qkv.weight"), r.channels(), dim, w.qkv));
+    KV_RETURN_IF_ERROR(matrix(name("attn_gate.weight"), r.values(), dim, w.z));
+  }
+  KV_RETURN_IF_ERROR(matrix(name("ssm_ba.weight"), 2 * r.value_heads, dim, w.ba));
+  const auto vectors = [&](std::string_view role, int64_t count, int64_t size, std::vector<float>& to) {
+    KV_RETURN_IF_ERROR(optional_vectors(name(role), count, size, to));
+    return to.empty() ? missing(name(role)) : Status();
+  };
+  KV_RETURN_IF_ERROR(vectors("ssm_conv1d.weight", r.channels(), r.taps, w.convolution));
+  KV_RETURN_IF_ERROR(vectors("ssm_a", 1, r.value_heads, w.a));
+  KV_RETURN_IF_ERROR(vectors("ssm_dt.bias", 1, r.value_heads, w.dt_bias));
+  KV_RETURN_IF_ERROR(vectors("ssm_norm.weight", 1, r.value_dim, w.norm));
+  return matrix(name("ssm_out.weight"), dim, r.values(), out.attn_output);
 }
 
 // Two tensors, or one of an old file.

@@ -73,19 +73,37 @@ struct LatentWeights {
   std::shared_ptr<const TensorRows> v_rows;
 };
 
+// Of a recurrent layer (RecurrentSpec). Its first product's rows are in two matrices, in the order of
+// RecurrentSpec::inputs(), or in one, where those of a key head lie together: its queries, its keys, its
+// values, its z.
+struct RecurrentWeights {
+  WeightMatrix qkv;                // [channels][dim]
+  WeightMatrix z;                  // [values][dim]
+  WeightMatrix qkvz;               // [channels + values][dim], in the place of both
+  WeightMatrix ba;                 // [2 * value_heads][dim]: of each key head b of its value heads, then a
+  std::vector<float> convolution;  // [channels][taps], the oldest tap first
+  std::vector<float> a;            // [value_heads]: what softplus is multiplied by
+  std::vector<float> dt_bias;      // [value_heads]
+  std::vector<float> norm;         // [value_dim]
+
+  bool present() const { return ba.present(); }
+};
+
 // Vectors that are empty and matrices that are not present: the model has none.
 struct LayerWeights {
   NormWeights attn_norm;  // [dim]
   WeightMatrix attn_q;    // [heads × head_dim][dim]; ModelSpec::split_pairs says in which order its rows are
   WeightMatrix attn_k;    // [kv_heads × head_dim][dim], likewise
   WeightMatrix attn_v;    // [kv_heads × head_dim][dim]
-  std::vector<float> q_bias;            // [heads × head_dim], in the order of attn_q's rows
-  std::vector<float> k_bias;            // [kv_heads × head_dim], in that of attn_k's
-  std::vector<float> v_bias;            // [kv_heads × head_dim]
-  std::vector<float> q_norm;            // [head_dim] or [heads × head_dim], by ModelSpec::qk_norm
-  std::vector<float> k_norm;            // [head_dim] or [kv_heads × head_dim]
-  LatentWeights latent;                 // in the place of attn_k and attn_v
-  WeightMatrix attn_output;             // [dim][heads × head_dim], or of latent attention [dim][values_dim]
+  std::vector<float> q_bias;   // [heads × head_dim], in the order of attn_q's rows
+  std::vector<float> k_bias;   // [kv_heads × head_dim], in that of attn_k's
+  std::vector<float> v_bias;   // [kv_heads × head_dim]
+  std::vector<float> q_norm;   // [head_dim] or [heads × head_dim], by ModelSpec::qk_norm
+  std::vector<float> k_norm;   // [head_dim] or [kv_heads × head_dim]
+  LatentWeights latent;        // in the place of attn_k and attn_v
+  RecurrentWeights recurrent;  // in the place of attn_q, attn_k and attn_v
+  // [dim][heads × head_dim]; of latent attention [dim][values_dim], of a recurrent layer [dim][values]
+  WeightMatrix attn_output;
   std::vector<float> attn_output_bias;  // [dim]
   std::vector<float> sinks;             // [heads], where ModelSpec::sinks
   NormWeights attn_post_norm;           // [dim], of what attention adds to the residual stream
@@ -101,8 +119,9 @@ struct LayerWeights {
   // Calls use(WeightMatrix&) for each matrix that products use.
   template <typename Layer, typename Use>
   static void for_each_matrix(Layer& l, const Use& use) {
-    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.latent.q_b, &l.latent.kv_a, &l.attn_output,
-                    &l.ffn_gate, &l.ffn_up, &l.ffn_down, &l.experts.router, &l.experts.shared_router,
+    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.latent.q_b, &l.latent.kv_a, &l.recurrent.qkv,
+                    &l.recurrent.z, &l.recurrent.qkvz, &l.recurrent.ba, &l.attn_output, &l.ffn_gate,
+                    &l.ffn_up, &l.ffn_down, &l.experts.router, &l.experts.shared_router,
                     &l.experts.shared_gate, &l.experts.shared_up, &l.experts.shared_down}) {
       if (m->present()) use(*m);
     }

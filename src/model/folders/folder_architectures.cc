@@ -88,6 +88,12 @@ constexpr TensorName kQwen2Experts[] = {
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
 };
+constexpr TensorName kQwenNextRecurrence[] = {
+    {"linear_attn.in_proj_qkvz", "ssm_in"}, {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.conv1d", "ssm_conv1d"},   {"linear_attn.A_log", "ssm_a.weight"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"}, {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+};
 constexpr TensorName kGptOssNorms[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
@@ -294,6 +300,14 @@ void describe_olmoe(FolderConfig& c) {
 }
 
 // Every so many layers, but for those that are named, have experts.
+void write_sparse_layers(FolderConfig& c) {
+  const int64_t step = c.fields.integer("decoder_sparse_step", 1, INT32_MAX).value_or(1);
+  const auto without = c.fields.integers("mlp_only_layers").value_or(std::vector<int64_t>());
+  c.write_expert_layers([&](int64_t layer) {
+    return (layer + 1) % step == 0 && std::find(without.begin(), without.end(), layer) == without.end();
+  });
+}
+
 void describe_qwen_moe(FolderConfig& c) {
   describe_common(c);
   c.read_rope();
@@ -301,11 +315,7 @@ void describe_qwen_moe(FolderConfig& c) {
   c.fields.ignore({"sliding_window", "max_window_layers", "layer_types"});
   c.read_experts(c.fields.has("num_experts") ? "num_experts" : "num_local_experts", "moe_intermediate_size");
   c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", false));
-  const int64_t step = c.fields.integer("decoder_sparse_step", 1, INT32_MAX).value_or(1);
-  const auto without = c.fields.integers("mlp_only_layers").value_or(std::vector<int64_t>());
-  c.write_expert_layers([&](int64_t layer) {
-    return (layer + 1) % step == 0 && std::find(without.begin(), without.end(), layer) == without.end();
-  });
+  write_sparse_layers(c);
 }
 
 void describe_qwen2moe(FolderConfig& c) {
@@ -318,6 +328,20 @@ void describe_qwen2moe(FolderConfig& c) {
 void describe_qwen3moe(FolderConfig& c) {
   describe_qwen_moe(c);
   c.read_attention_bias();
+}
+
+void describe_qwen3next(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  c.fields.refuse("attention_bias");
+  c.fields.refuse("use_sliding_window");
+  c.fields.ignore({"sliding_window", "max_window_layers"});
+  c.read_recurrence();
+  c.read_experts("num_experts", "moe_intermediate_size");
+  const int64_t shared = c.fields.integer("shared_expert_intermediate_size", 1, INT32_MAX).value_or(512);
+  c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared));
+  c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", true));
+  write_sparse_layers(c);
 }
 
 // Windows in every other layer, the first one has one. Only one slope and one limit of the activation
@@ -540,6 +564,18 @@ const FolderArchitecture kArchitectures[] = {
      .describe = describe_qwen3moe,
      .in_attention = kQkNorms,
      .experts = kQwen3Experts},
+    {.model_type = "qwen3_next",
+     .name = "qwen3next",
+     .defaults = {.num_key_value_heads = 2,
+                  .head_dim = 256,
+                  .max_position_embeddings = 32768,
+                  .partial_rotary_factor = 0.25},
+     .describe = describe_qwen3next,
+     .norms = kGptOssNorms,
+     .in_attention = kQkNorms,
+     .experts = kQwen2Experts,
+     .recurrence = kQwenNextRecurrence,
+     .norms_less_one = true},
     {.model_type = "smollm3",
      .name = "smollm3",
      .defaults = {.num_key_value_heads = 4, .rope_theta = 2e6, .tie_word_embeddings = true},

@@ -132,6 +132,40 @@ void FolderConfig::read_experts(std::string_view count, std::string_view ffn) {
       {"router_aux_loss_coef", "router_jitter_noise", "output_router_logits", "aux_loss_alpha", "seq_aux"});
 }
 
+void FolderConfig::read_recurrence() {
+  const auto count = [this](std::string_view field, int64_t otherwise) {
+    return static_cast<uint32_t>(fields.integer(field, 1, kMostHeadDim).value_or(otherwise));
+  };
+  const uint32_t value_heads = count("linear_num_value_heads", 32);
+  out.set_u32(key("ssm.conv_kernel"), count("linear_conv_kernel_dim", 4));
+  out.set_u32(key("ssm.state_size"), count("linear_key_head_dim", 128));
+  out.set_u32(key("ssm.group_count"), count("linear_num_key_heads", 16));
+  out.set_u32(key("ssm.time_step_rank"), value_heads);
+  out.set_u32(key("ssm.inner_size"), value_heads * count("linear_value_head_dim", 128));
+  const int64_t interval = fields.integer("full_attention_interval", 1, kMost).value_or(4);
+  out.set_u32(key("full_attention_interval"), static_cast<uint32_t>(interval));
+  const auto types = fields.texts("layer_types");
+  if (types && static_cast<int64_t>(types->size()) != layers) {
+    fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
+    return;
+  }
+  std::vector<int32_t> recurrent;
+  for (int64_t l = 0; l < layers; ++l) {
+    bool is = (l + 1) % interval != 0;
+    if (types) {
+      const std::string& type = (*types)[static_cast<size_t>(l)];
+      if (type != "linear_attention" && type != "full_attention") {
+        fields.unsupported("layer_types", "where only linear_attention and full_attention are supported");
+        return;
+      }
+      is = type == "linear_attention";
+    }
+    recurrent_layers.push_back(is);
+    recurrent.push_back(is ? 1 : 0);
+  }
+  out.set_i32s("kvasir.layer_recurrent", recurrent);
+}
+
 int64_t FolderConfig::sliding_window() {
   if (fields.is_null("sliding_window")) return 0;
   return fields.integer("sliding_window", 0, kMost).value_or(architecture.defaults.sliding_window);

@@ -56,6 +56,7 @@ struct FolderArchitecture {
   std::span<const TensorName> norms = kNorms;
   std::span<const TensorName> in_attention = {};              // beside its matrices: norms of Q and K, sinks
   std::span<const TensorName> experts = {};                   // in the place of the feed-forward's matrices
+  std::span<const TensorName> recurrence = {};                // in the place of all of attention
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
   bool turns_neighbours = false;                              // RoPE does, and not values of both halves
@@ -86,6 +87,10 @@ struct FolderConfig {
   int64_t kv_rank = 0, q_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
   std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
   bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
+  std::vector<bool> recurrent_layers = {};  // [layers], or empty: none is
+  bool is_recurrent(uint64_t layer) const {
+    return layer < recurrent_layers.size() && recurrent_layers[layer];
+  }
   // Parts of a layer that have biases, beside those whose names end so.
   std::vector<std::string_view> biases = {};
 
@@ -111,6 +116,8 @@ struct FolderConfig {
   // How many experts there are, by the field `count`, how many of them a row takes, and their width, if the
   // field `ffn` is not empty.
   void read_experts(std::string_view count, std::string_view ffn);
+  // Sizes of recurrent layers, and which those are: by "layer_types", or all but every so many.
+  void read_recurrence();
   // A layer has experts where `with` says so.
   template <typename With>
   void write_expert_layers(With with) {

@@ -86,7 +86,7 @@ class RopeReader {
     if (!part) part = config_.architecture.defaults.partial_rotary_factor;
     if (*part == 1) return;
     const std::string_view name = config_.architecture.name;
-    if ((name != "phi3" && name != "glm4") || !(*part > 0 && *part < 1)) {
+    if ((name != "phi3" && name != "glm4" && name != "qwen3next") || !(*part > 0 && *part < 1)) {
       config_.fields.fail(
           error(ErrorCode::kUnsupported,
                 "{}: 'partial_rotary_factor' is {}, which is not supported; use another model",

@@ -10,6 +10,7 @@
 #include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
 #include "model/folders/stacked_experts.h"
+#include "ops/det_math.h"
 
 namespace kvasir {
 namespace {
@@ -83,8 +84,8 @@ class TensorMapper {
         tied_(tied),
         warnings_(warnings),
         stacked_(config.out),
-        dense_roles_(roles(false, false)),
-        expert_roles_(roles(true, config.shared_expert)) {}
+        dense_roles_({roles(false, false), recurrent_roles(false, false)}),
+        expert_roles_({roles(true, config.shared_expert), recurrent_roles(true, config.shared_expert)}) {}
 
   Status run(const std::vector<WeightsFile>& files) {
     for (const WeightsFile& file : files) {
@@ -110,6 +111,14 @@ class TensorMapper {
     const std::string& path = config_.fields.origin();
     return path.substr(0, path.find_last_of('/'));
   }
+  // Of a recurrent layer.
+  std::vector<TensorName> recurrent_roles(bool with_experts, bool shared) const {
+    std::vector<TensorName> out = roles(with_experts, shared);
+    std::erase_if(out, [](const TensorName& role) { return role.theirs.starts_with("self_attn."); });
+    const auto& recurrence = config_.architecture.recurrence;
+    out.insert(out.end(), recurrence.begin(), recurrence.end());
+    return out;
+  }
   // Queries of latent attention come from a rank, or they do not.
   std::vector<TensorName> roles(bool with_experts, bool shared) const {
     std::vector<TensorName> out = config_.architecture.layer_tensors(with_experts, shared);
@@ -126,7 +135,8 @@ class TensorMapper {
   Status there_twice(const WeightsFile& file, const SafetensorsTensor& tensor) const;
   std::string name_of(std::string_view theirs) const;
   bool is_norm_less_one(std::string_view ours) const {
-    return config_.architecture.norms_less_one && ours.ends_with("_norm.weight");
+    return config_.architecture.norms_less_one && ours.ends_with("_norm.weight") &&
+           !ours.ends_with(".ssm_norm.weight");
   }
   static bool is_looked_up(std::string_view ours) {
     return ours == "token_embd.weight" || ours == "position_embd.weight";
@@ -140,7 +150,8 @@ class TensorMapper {
                  theirs);
   }
   const std::vector<TensorName>& roles_of(uint64_t layer) const {
-    return config_.has_experts(layer) ? expert_roles_ : dense_roles_;
+    const size_t recurrent = config_.is_recurrent(layer) ? 1 : 0;
+    return config_.has_experts(layer) ? expert_roles_[recurrent] : dense_roles_[recurrent];
   }
   Status require_all() const;
   Status require(int64_t layer, const TensorName& role) const;
@@ -150,7 +161,7 @@ class TensorMapper {
   const std::optional<bool> tied_;
   std::vector<std::string>& warnings_;
   StackedExperts stacked_;
-  const std::vector<TensorName> dense_roles_, expert_roles_;
+  const std::array<std::vector<TensorName>, 2> dense_roles_, expert_roles_;  // with attention, recurrent
   // The output matrix is added when it is known whether it is the embedding.
   const WeightsFile* output_file_ = nullptr;
   const SafetensorsTensor* output_ = nullptr;
@@ -193,6 +204,10 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     return {};
   }
   if (is_harmless(tensor.name)) return {};
+  if (tensor.name.starts_with("mtp.") && !config_.recurrent_layers.empty()) {
+    ++further_tensors_;
+    return {};
+  }
   const auto in_layer = parse_layer_name(without_prefix(tensor.name), "layers.");
   if (config_.architecture.stacked_experts && in_layer && StackedExperts::has(in_layer->rest)) {
     return stacked_.add(file.path, in_layer->layer, in_layer->rest, tensor.tensor);
@@ -253,7 +268,26 @@ Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& te
                  "{}: the embedding ({}) is quantised, which is not supported; use the model in BF16",
                  file.path, gguf_quoted(tensor.name));
   }
-  if (is_norm_less_one(name)) {
+  if (tensor.tensor.rows != nullptr && !config_.recurrent_layers.empty()) {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: {} is quantised, which is not supported for models with recurrent layers; use the model in BF16",
+        file.path, gguf_quoted(tensor.name));
+  }
+  if (name.ends_with(".ssm_a.weight")) {
+    // A GGUF file has what softplus is multiplied by, under a name without an ending.
+    std::vector<float> values;
+    GgufTensor logs = tensor.tensor;
+    logs.name = tensor.name;
+    KV_RETURN_IF_ERROR(read_small_vector(file.path, logs, static_cast<int64_t>(logs.values()), values));
+    for (float& value : values) value = -static_cast<float>(ops::det_exp(static_cast<double>(value)));
+    is_new = config_.out.add_vector(name.substr(0, name.size() - std::string_view(".weight").size()), values);
+  } else if (name.ends_with(".ssm_conv1d.weight") && tensor.tensor.shape[1] == 1) {
+    GgufTensor taps = tensor.tensor;  // [channels][1][taps]
+    taps.shape = {taps.shape[0], taps.shape[2], 1, 1};
+    taps.dimensions = 2;
+    is_new = config_.out.add_tensor(name, taps);
+  } else if (is_norm_less_one(name)) {
     std::vector<float> values;
     GgufTensor norm = tensor.tensor;
     norm.name = tensor.name;
@@ -292,7 +326,8 @@ Status TensorMapper::require(int64_t layer, const TensorName& role) const {
     const std::string ours = is_numbered ? numbered(role.ours, i) : std::string(role.ours);
     const std::string theirs = is_numbered ? numbered(role.theirs, i) : std::string(role.theirs);
     const std::string_view ending = is_whole(role) ? "" : ".weight";
-    if (!has(fmt::format("blk.{}.{}{}", layer, ours, ending))) {
+    const std::string full = ours == "ssm_a.weight" ? "ssm_a" : ours + std::string(ending);
+    if (!has(fmt::format("blk.{}.{}", layer, full))) {
       return missing(fmt::format("layers.{}.{}{}", layer, theirs, ending));
     }
     if (has_bias(ours) && !has(fmt::format("blk.{}.{}.bias", layer, ours))) {

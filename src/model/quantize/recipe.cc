@@ -124,7 +124,7 @@ WeightType that_fits(WeightType type, uint64_t columns) {
 bool is_of_a_product(std::string_view name, uint32_t dimensions) {
   return dimensions >= 2 && name.ends_with(".weight") && name != "position_embd.weight" &&
          !name.ends_with("_norm.weight") && !name.ends_with("ffn_gate_inp.weight") &&
-         !name.ends_with("ffn_gate_inp_shexp.weight");
+         !name.ends_with("ffn_gate_inp_shexp.weight") && !name.ends_with("ssm_conv1d.weight");
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ struct KernelTable {
   void (*gemm_bf16)(const GemmArgs& args);
   void (*add_scaled)(const float* x, float factor, int64_t n, float* out);
   void (*clamped_swiglu)(const float* gate, const float* up, float slope, float limit, int64_t n, float* out);
+  void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
+  void (*convolve)(const ConvolutionArgs& args);
+  void (*delta_rule)(const DeltaRuleArgs& args);
 };
 
 // What the dot-pair instruction adds to the AVX-512 kernels; to be called only where the CPU has it.

@@ -176,6 +176,20 @@ void Kernels::clamped_swiglu(const float* gate, const float* up, float slope, fl
   table_->clamped_swiglu(gate, up, slope, limit, n, out);
 }
 
+void Kernels::sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) const {
+  table_->sigmoid_mul(gate, x, n, out);
+}
+
+void Kernels::convolve(const ConvolutionArgs& args) const {
+  KV_CHECK(args.taps >= 1, "taps={}", args.taps);
+  table_->convolve(args);
+}
+
+void Kernels::delta_rule(const DeltaRuleArgs& args) const {
+  KV_CHECK(args.keys >= 1, "keys={}", args.keys);
+  table_->delta_rule(args);
+}
+
 void Kernels::cap(const float* x, float limit, int64_t n, float* out) const {
   KV_CHECK(limit > 0, "limit={}", limit);
   table_->cap(x, limit, n, out);

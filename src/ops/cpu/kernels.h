@@ -93,6 +93,15 @@ class Kernels {
   // be gate or up.
   void clamped_swiglu(const float* gate, const float* up, float slope, float limit, int64_t n,
                       float* out) const;
+  // out = x * (1 / (1 + exp(-gate))). out may be gate or x.
+  void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) const;
+  // A causal convolution of 16 channels over rows, one after the other: y = s / (1 + exp(-s)), s one chain
+  // over the taps, the oldest input first. REQUIRES: taps >= 1
+  void convolve(const ConvolutionArgs& args) const;
+  // The gated delta rule for 16 * units values of a head over rows, one after the other. For each value, with
+  // S its column of the state: m = the chain over keys of (decay * S[i]) * k[i]; d = (v - m) * beta;
+  // S[i] = fma(k[i], d, decay * S[i]); out = the chain over keys of S[i] * q[i].
+  void delta_rule(const DeltaRuleArgs& args) const;
   // out = limit * tanh(x / limit), as limit * (1 - 2 / (1 + exp(x * (2 / limit)))). out may be x.
   void cap(const float* x, float limit, int64_t n, float* out) const;
   // out = a + b. out may be a or b.

@@ -10,6 +10,7 @@
 #include "ops/cpu/body_gemm_float.h"
 #include "ops/cpu/body_int8_tile.h"
 #include "ops/cpu/body_kv.h"
+#include "ops/cpu/body_recurrent.h"
 
 namespace kvasir::ops {
 namespace {

@@ -62,4 +62,29 @@ struct AttentionLeafArgs {
   int64_t out_stride = 0;  // floats from one record to the next
 };
 
+// Sixteen channels of a causal convolution (Kernels::convolve).
+struct ConvolutionArgs {
+  float* x = nullptr;  // row 0, in place; `stride` floats from one row to the next
+  int64_t stride = 0;
+  int64_t rows = 0;
+  const float* weights = nullptr;  // of the oldest tap, [16]; those of the next one are so far behind
+  int64_t weights_stride = 0;
+  int64_t taps = 0;
+  float* history = nullptr;  // [taps - 1][16]: the inputs before row 0, oldest first; then before the next
+};
+
+// Values of one head under the gated delta rule (Kernels::delta_rule).
+struct DeltaRuleArgs {
+  const float *q = nullptr, *k = nullptr, *v = nullptr;  // row 0: [keys], [keys], [16 * units]
+  int64_t stride = 0;                                    // floats from one row to the next, of all three
+  const float *decay = nullptr, *beta = nullptr;         // row 0
+  int64_t gate_stride = 0;
+  int64_t rows = 0;
+  int64_t keys = 0;
+  int64_t units = 0;
+  float* state = nullptr;  // [units][keys][16]
+  float* out = nullptr;    // row 0: [16 * units]
+  int64_t out_stride = 0;
+};
+
 }  // namespace kvasir::ops

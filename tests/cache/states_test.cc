@@ -1,0 +1,124 @@
+// States of recurrent layers: how they lie in the grid, and what is held of a sequence.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cache/sequences/kv_cache.h"
+
+namespace kvasir {
+namespace {
+
+// Three layers of the cache, a group each: two parts of a state, and K and V. Blocks of 16 tokens.
+class StatesTest : public testing::Test {
+ protected:
+  static constexpr SeqId kA{1}, kB{2};
+  static CacheOptions options() {
+    CacheOptions o;
+    o.geometry = {16, 3, 1, 8};
+    o.geometry.set_states(std::vector<uint32_t>{17, 17, 0});
+    o.device_bytes = o.geometry.kv_block_bytes() * 24;
+    return o;
+  }
+  StatesTest() : cache_(options()) {}
+  ~StatesTest() override { check(); }
+  void check() { EXPECT_EQ(cache_.check_integrity().message(), ""); }
+  void submit(uint64_t step, SeqId seq, uint32_t end) {
+    StepSlice slice;
+    slice.seq = seq;
+    slice.tokens = {cache_.summary(seq).ready_tokens, end};
+    cache_.extend(seq, end, {LayerSet::all(3), {}}, StepId{step});
+    cache_.step_submitted(StepId{step}, {&slice, 1});
+    check();
+  }
+  void end(uint64_t step, std::vector<SeqId> deferred = {}) {
+    cache_.step_ended(StepId{step}, true, deferred);
+    check();
+  }
+  void add(SeqId seq, uint32_t length) {
+    std::vector<Token> tokens(length);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    cache_.add_sequence(seq, std::move(tokens), "");
+  }
+  uint32_t held(SeqId seq) { return cache_.summary(seq).kv_cells(Tier::kDevice); }
+
+  KvCache cache_;
+};
+
+TEST_F(StatesTest, ASequenceHoldsTheStateOfItsLastFullBlockAndOfItsTail) {
+  EXPECT_TRUE(cache_.geometry().states);
+  EXPECT_EQ(cache_.geometry().windowed.count(), 2u);
+  add(kA, 200);
+  submit(1, kA, 40);
+  end(1);
+  // Block 0 is dead; the states behind 32 and 40 are there, and K and V of three blocks.
+  EXPECT_EQ(cache_.summary(kA).dead_blocks, 1u);
+  EXPECT_EQ(held(kA), 2 * 2 + 3u);
+  submit(2, kA, 48);
+  end(2);
+  // What follows goes on from the state behind 48.
+  EXPECT_EQ(cache_.summary(kA).dead_blocks, 2u);
+  EXPECT_EQ(held(kA), 2 * 1 + 3u);
+}
+
+TEST_F(StatesTest, RowsThatLeftAStepAreReplayedFromTheBlockBefore) {
+  add(kA, 200);
+  submit(1, kA, 40);
+  end(1);
+  submit(2, kA, 45);
+  end(2, {kA});  // its rows may have advanced the state of block 2
+  EXPECT_EQ(cache_.summary(kA).ready_tokens, 32u);
+  EXPECT_EQ(cache_.summary(kA).dead_blocks, 1u);
+  EXPECT_EQ(held(kA), 2 + 2u) << "the state behind 32, K and V of two blocks";
+  submit(3, kA, 48);
+  end(3);
+  EXPECT_EQ(cache_.summary(kA).ready_tokens, 48u);
+}
+
+// The state behind each full block stays to be found until its memory is needed.
+TEST_F(StatesTest, APrefixIsFoundAtAnyBlockBehindWhichAStateIsKept) {
+  add(kA, 120);
+  submit(1, kA, 100);
+  end(1);
+  cache_.remove_sequence(kA);
+  for (const uint32_t blocks : {1u, 3u, 6u}) {
+    add(kB, 16 * blocks + 1);
+    EXPECT_EQ(cache_.summary(kB).cached_tokens, 16 * blocks);
+    cache_.adopt(kB, 16 * blocks);
+    EXPECT_EQ(held(kB), blocks + 2) << "one state";
+    cache_.remove_sequence(kB);
+    check();
+  }
+}
+
+TEST(States, WhatASequenceHoldsIsWhatTheArithmeticSays) {
+  constexpr SeqId kSeq{1};
+  // Qwen3-Next 80B: 36 of 48 layers are recurrent, K and V of 2 heads of 256 in bf16, blocks of 256 tokens. A
+  // state of 3 x 8,192 + 32 x 128 x 128 floats is in three parts of 737,280 bytes.
+  CacheGeometry g = {256, 12 + 36 * 3, 1, 2 * 256 * 2};
+  g.least_piece_bytes = 737'280;
+  std::vector<uint32_t> windows;
+  for (uint32_t l = 0; l < 48; ++l) windows.insert(windows.end(), l % 4 == 3 ? 1 : 3, l % 4 == 3 ? 0 : 257);
+  g.set_states(windows);
+  EXPECT_EQ(g.groups(), 120u);
+  CacheOptions o;
+  o.geometry = g;
+  o.device_bytes = g.kv_block_bytes() * 16;
+  KvCache cache(o);
+  cache.add_sequence(kSeq, std::vector<Token>(3000, 1), "");
+  for (uint32_t step = 1; step <= 8; ++step) {
+    StepSlice slice;
+    slice.seq = kSeq;
+    slice.tokens = {(step - 1) * 300, step * 300};
+    cache.extend(kSeq, step * 300, {LayerSet::all(120), {}}, StepId{step});
+    cache.step_submitted(StepId{step}, {&slice, 1});
+    cache.step_ended(StepId{step}, true, {});
+  }
+  // 2,400 tokens: ten blocks of K and V, the states behind 2,304 and 2,400.
+  EXPECT_EQ(cache.summary(kSeq).kv_cells(Tier::kDevice), 12 * 10 + 108 * 2u);
+  EXPECT_EQ(g.kv_cell_bytes(), 737'280u);
+  EXPECT_EQ(g.most_cells(10), 12 * 10 + 108 * 4u) << "with room for a chunk of a block";
+}
+
+}  // namespace
+}  // namespace kvasir
