@@ -1,5 +1,5 @@
 // The architectures of folders, one row and one function each. Adding one: its row, its function, and a row
-// in docs/models.md.
+// in docs/models.md. They are in one file because a row and its function are read together.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
