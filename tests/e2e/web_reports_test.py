@@ -75,8 +75,8 @@ class Reports(PageTest):
 
     def test_bench(self):
         with Server() as server:
-            self.check(self.made("bench", "bench", "--base-url", server.url, "--model", server.model(), "--workload", "random", "--random-input-len", "20",
-                                 "--random-output-len", "5", "--num-prompts", "10", "--request-rate", "20"))
+            self.check(self.made("bench", "bench", "--base-url", server.url, "--workload", "random", "--random-input-len", "20",
+                                 "--random-output-len", "5", "--num-prompts", "10", "--request-rate", "10,20"))
 
     @unittest.skipUnless(DRAW_PAGE, "KVASIR_DRAW_PAGE is not set")
     def test_reproduction(self):
