@@ -215,8 +215,8 @@ struct ModelSpec {
   bool is_recurrent() const { return recurrent.key_heads > 0; }
   // Layers that are not recurrent.
   int32_t attention_layers() const {
-    return static_cast<int32_t>(std::count_if(layer_specs.begin(), layer_specs.end(),
-                                              [](const LayerSpec& l) { return !l.recurrent; }));
+    return layers - static_cast<int32_t>(std::count_if(layer_specs.begin(), layer_specs.end(),
+                                                       [](const LayerSpec& l) { return l.recurrent; }));
   }
   // The states of a sequence in all recurrent layers, in bytes.
   uint64_t state_bytes() const {
