@@ -20,15 +20,15 @@ namespace kvasir {
 namespace {
 
 // What is done so far: a bar that is drawn over, on a terminal alone, and a line for each point.
-class Bar {
+class ProgressBar {
  public:
-  Bar(const Console& console, bool shown, std::string name)
+  ProgressBar(const Console& console, bool shown, std::string name)
       : err_(console.err), shown_(shown), terminal_(console.terminal), name_(std::move(name)) {}
-  ~Bar() {
+  ~ProgressBar() {
     if (shown_ && terminal_) err_ << "\r\x1b[K" << std::flush;
   }
-  Bar(const Bar&) = delete;
-  Bar& operator=(const Bar&) = delete;
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
 
   StudyProgress progress() {
     return [this](size_t done, size_t all) {
@@ -259,7 +259,7 @@ Result<Answer> answer(const SimulateOptions& given, const Console& console) {
   KV_RETURN_IF_ERROR(study.use_capacity(out.capacity));
   out.config = study.config();
   if (options.find_effective_throughput > 0) {
-    Bar bar(console, options.bench.progress, "searching");
+    ProgressBar bar(console, options.bench.progress, "searching");
     KV_ASSIGN_OR_RETURN(out.effective, study.effective_throughput(options.find_effective_throughput,
                                                                   bar.progress(), bar.points()));
     console.out << effective_table(out.effective, options.find_effective_throughput, out.capacity);
@@ -268,7 +268,7 @@ Result<Answer> answer(const SimulateOptions& given, const Console& console) {
     return out;
   }
   {
-    Bar bar(console, options.bench.progress, "simulating");
+    ProgressBar bar(console, options.bench.progress, "simulating");
     const bool many = options.policies.size() * study.rates().size() > 1;
     KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress(), many ? bar.points() : PointSink()));
   }
