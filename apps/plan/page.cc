@@ -92,7 +92,7 @@ PageTable device_table(const PlanAnswer& a) {
       const bool counted = a.load <= 0 || d.systems(a.load) > 0;
       if (a.load > 0) row.push_back(counted ? fmt::format("{}", d.cards_for(a.load)) : "?");
       const double count = static_cast<double>(a.load > 0 ? d.cards_for(a.load) : d.cards);
-      row.push_back(d.price ? fmt::format("{:.2f}", *d.price * count) : "");
+      row.push_back(d.price && counted ? fmt::format("{:.2f}", *d.price * count) : "");
     }
     out.rows.push_back(std::move(row));
   }

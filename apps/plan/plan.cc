@@ -128,8 +128,8 @@ PlannedDevice plan_device(const PlanOptions& options, const std::vector<std::str
   const auto search = [&]() -> Status {
     const double effort = kShareElsewhere * options.effort;
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<Trials> trials, Trials::make(o, effort));
-    SearchSettings settings = search_settings(options, trials->capacity());
-    settings.seeds.resize(std::min<size_t>(2, settings.seeds.size()));
+    // As many seeds as the first device has: a device's number is counted by the lower end of the interval.
+    const SearchSettings settings = search_settings(options, trials->capacity());
     RateSearch rates(settings, policies.size(),
                      [&](const std::vector<TrialKey>& keys) { return trials->run(keys); });
     KV_ASSIGN_OR_RETURN(const std::vector<FoundRate> found, rates.search());

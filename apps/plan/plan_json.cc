@@ -84,7 +84,8 @@ std::string plan_json(const PlanAnswer& a) {
       one["rate"] = d.rate;
       one["cards_of_a_system"] = d.cards;
       if (d.price) one["price_per_hour"] = *d.price;
-      if (a.load > 0) one["cards"] = d.cards_for(a.load);
+      // Nothing where the interval of the rate reaches zero.
+      if (a.load > 0 && d.systems(a.load) > 0) one["cards"] = d.cards_for(a.load);
     }
     out["devices"].push_back(std::move(one));
   }

@@ -42,7 +42,8 @@ Page::Page(const std::string& title) {
       chart_colours(false) +
       "}\n@media(prefers-color-scheme:dark){:root{--bg:#0f1216;--fg:#e6eaef;--dim:#9aa5b1;--grid:#2b323a;"
       "--mark:#17222d;" +
-      chart_colours(true) + "}}" + kStyle + chart_style() + "</style></head><body>\n<h1>" + safe + "</h1>\n";
+      chart_colours(true) + "}}" + kStyle + chart_style() + "</style></head><body><main>\n<h1>" + safe +
+      "</h1>\n";
 }
 
 void Page::heading(const std::string& text, const std::string& id, bool small) {
@@ -63,7 +64,7 @@ void Page::links(const std::vector<std::pair<std::string, std::string>>& links) 
 }
 
 void Page::printed(const std::string& text) {
-  text_ += "<pre>";
+  text_ += "<pre tabindex=\"0\">";
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     text_ += escape_html(std::string_view(text).substr(begin, end - begin)) + "\n";
@@ -73,7 +74,9 @@ void Page::printed(const std::string& text) {
 }
 
 void Page::table(const PageTable& table) {
-  text_ += "<div class=\"w\"><table><tr>";
+  // A wide one is scrolled, by keys, too.
+  text_ += fmt::format("<div class=\"w\" tabindex=\"0\" role=\"region\" aria-label=\"Table {}\"><table><tr>",
+                       ++tables_);
   for (size_t i = 0; i < table.heads.size(); ++i) {
     const bool name = table.texts || i < table.names;
     text_ += fmt::format("<th{}>{}</th>", name ? " class=\"s\"" : "", escape_html(table.heads[i]));

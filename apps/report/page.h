@@ -39,10 +39,11 @@ class Page {
   // A table of names and values.
   void settings(const std::vector<std::pair<std::string, std::string>>& settings);
 
-  std::string text() const { return text_ + "</body></html>\n"; }
+  std::string text() const { return text_ + "</main></body></html>\n"; }
 
  private:
   std::string text_;
+  size_t tables_ = 0;
 };
 
 // A name of a file: letters, digits and dashes of `text`.

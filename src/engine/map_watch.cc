@@ -72,8 +72,10 @@ void MapWatch::planned(const StepPlan& plan) {
   if (!watched()) return;
   const Nanos begin = p_.clock.now();
   plans_ = true;
-  kept_ = std::any_of(viewers_.begin(), viewers_.end(),
+  kept_ = begin - kept_at_ >= kBetweenKept ||
+          std::any_of(viewers_.begin(), viewers_.end(),
                       [](const Viewer& v) { return v.sink->watched() && v.sink->wants_frame(); });
+  if (kept_) kept_at_ = begin;
   try {
     if (kept_) keep(plan);
     const Nanos words = p_.clock.now();
@@ -115,8 +117,8 @@ uint32_t MapWatch::pause_for_words() const {
 }
 
 void MapWatch::leave_unsaid(const StepPlan& plan) {
-  const uint64_t decisions =
-      plan.failures.size() + plan.reasons.size() + plan.preemptions.size() + plan.adoptions.size();
+  const uint64_t decisions = plan.failures.size() + plan.reasons.size() + plan.preemptions.size() +
+                             plan.adoptions.size() + plan.promises.size();
   for (Viewer& v : viewers_) {
     if (v.sink->watched()) v.unsaid += decisions;
   }

@@ -40,6 +40,9 @@ class MapWatch {
  private:
   // Notes of one frame; further ones are only counted.
   static constexpr size_t kMostNotes = 64;
+  // Plans that are further apart are all kept, so that a frame may be wanted at any time; of others those
+  // that a frame is wanted of already.
+  static constexpr Nanos kBetweenKept = 50 * kNanosPerMilli;
   // Notes that a sink has not got yet.
   struct Viewer {
     MapSink* sink;
@@ -58,7 +61,7 @@ class MapWatch {
   bool watched() const;
   void keep(const StepPlan& plan);
   void note(const StepPlan& plan);
-  // Counts what a plan has decided as not said.
+  // Counts what a plan has decided as not said, but for admissions and copies, which frames show.
   void leave_unsaid(const StepPlan& plan);
   uint32_t pause_for_words() const;
   const Planned* planned_for(uint64_t seq) const;
@@ -75,8 +78,9 @@ class MapWatch {
   std::vector<Planned> planned_;  // by id
   bool plans_ = false;            // this turn has a plan
   bool kept_ = false;             // and planned_ is of it
-  Nanos planning_ = 0;            // what planned() took in this turn
-  Nanos words_from_ = 0;          // until then no words are made
+  Nanos kept_at_ = 0;
+  Nanos planning_ = 0;    // what planned() took in this turn
+  Nanos words_from_ = 0;  // until then no words are made
 };
 
 }  // namespace kvasir
