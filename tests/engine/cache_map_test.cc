@@ -419,11 +419,8 @@ class CountingSink final : public MapSink {
   bool watched() const override { return true; }
   bool wants_frame() const override { return true; }
   uint32_t pause_for_words() const override { return pause_; }
-  void show(MapFrame frame) override {
-    plans_in_words += !frame.notes.empty();
-    unsaid += frame.unsaid;
-  }
-  uint64_t plans_in_words = 0, unsaid = 0;
+  void show(MapFrame frame) override { plans_in_words += !frame.notes.empty(); }
+  uint64_t plans_in_words = 0;
 
  private:
   const uint32_t pause_;
