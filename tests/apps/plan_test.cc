@@ -141,6 +141,17 @@ TEST_F(PlanTest, SimulateTakesAllAndSaysWhichIsBest) {
   EXPECT_THAT(ran.out, Not(HasSubstr("One seed has no interval")));
 }
 
+TEST_F(PlanTest, SimulateSaysTheHighestRateThatEachPolicyMeets) {
+  const Args rates = host(tables(0.01), 2000) + lengths(10, 50, 40) +
+                     Args{"--request-rate", "4,5", "--scheduling-policy", "vllm,sarathi"};
+  constexpr const char* kHighest =
+      "the highest of these rates at which 90 % of the requests meet all bounds: ";
+  EXPECT_THAT(command(rates + Args{"--goodput", "ttft:1000"}).out,
+              HasSubstr(std::string(kHighest) + "vllm 5, sarathi 5\n"));
+  EXPECT_THAT(command(rates + Args{"--goodput", "ttft:0.001"}).out,
+              HasSubstr(std::string(kHighest) + "vllm none, sarathi none\n"));
+}
+
 TEST_F(PlanTest, RefusesInOneLine) {
   const auto refused = [&](const Args& args) {
     const Ran ran = planned(args);
