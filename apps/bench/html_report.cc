@@ -259,6 +259,8 @@ NamedCharts rate_charts(const std::vector<ReportSeries>& series, const std::set<
   add_chart(over_rate(series, rates, "request_goodput", "Goodput", "req/s"), where, out);
   add_chart(over_rate(series, rates, "p99_ttft_ms", "P99 time to the first token", "", kMs, {"ttft"}), where,
             out);
+  add_chart(over_rate(series, rates, "p99_tpot_ms", "P99 time per further token", "", kMs, {"tpot"}), where,
+            out);
   add_chart(
       over_rate(series, rates, "p99_itl_ms", "P99 time between tokens", "", kMs, {"p99_tbt", "max_tbt"}),
       where, out);

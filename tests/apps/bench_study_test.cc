@@ -361,7 +361,7 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   };
   const size_t charts = count("<svg class=\"wide\"");
   EXPECT_EQ(count("<svg class=\"phone\""), charts);
-  EXPECT_EQ(charts, 7u + 2 * 6u);  // over the rate, preemptions among them; and three distributions and three
+  EXPECT_EQ(charts, 8u + 2 * 6u);  // over the rate, preemptions among them; and three distributions and three
                                    // timelines for each rate
   EXPECT_EQ(report_charts({*a, b}).size(), charts);
 }
