@@ -201,8 +201,13 @@ void RequestLifecycle::publish(const SubmittedStep& step, StepResult& result,
     LiveRequest* live = p_.requests.find(m.seq);
     if (!live) continue;
     if (counts(m.seq)) {
-      live->deferrals = 0;
-      p_.watch.ran(*live, p_.cache.ready_tokens(m.seq));
+      const uint32_t ready = p_.cache.ready_tokens(m.seq);
+      // What a deferral has sent back, and comes again, is no progress.
+      if (live->deferrals == 0 || ready > live->ready_when_deferred) {
+        live->deferrals = 0;
+        live->ready_when_deferred = ready;
+      }
+      p_.watch.ran(*live, ready);
     } else {
       p_.metrics.deferred();
       // A step of its own would bring no mask sooner.

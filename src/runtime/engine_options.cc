@@ -168,6 +168,13 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFi
                  "--kv-layer-group {}: a model with recurrent layers has groups of one layer; leave it out",
                  options.kv_layer_group);
   }
+  if (config.is_recurrent() && batched_tokens(options) < options.block_size) {
+    return error(
+        ErrorCode::kUnsupported,
+        "--max-num-batched-tokens {}: a model with recurrent layers goes on from the end of a block, so "
+        "a step must have room for one ({}); give more tokens or a smaller --block-size",
+        batched_tokens(options), options.block_size);
+  }
   RuntimeOptions of_layers = options;
   if (config.is_recurrent()) of_layers.kv_layer_group = 1;  // so that groups with states hold nothing else
   KV_ASSIGN_OR_RETURN(

@@ -170,8 +170,8 @@ bool KvCache::has_kv(const Sequence& seq, BlockId id) const {
 // What it computed from `tokens` on does not count.
 void KvCache::cut_back(Sequence& seq, uint32_t tokens) {
   if (tokens >= seq.ready_tokens) return;
-  // The state behind a token within a block is there only until the next ones are computed: those of the
-  // block are computed again from the state behind the block before.
+  // The state behind a token within a block is there only until the next ones are computed: the
+  // tokens of that block are computed again from the state behind the block before.
   if (options_.geometry.states && !mutant(Mutant::kStateGoneOnWith)) tokens -= tokens % block_tokens();
   // A block that was full when a plan gave up its KV is not any more: then it does not count at all.
   const uint32_t in_block = tokens % block_tokens();

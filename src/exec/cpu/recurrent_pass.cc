@@ -104,8 +104,8 @@ const std::byte* RecurrentPass::source(const Step& step, const Run& run, uint32_
   return device_memory_ + planes.k;
 }
 
-// Rows that restore write the cells that the step gives places. Of the others some are there, with these
-// bytes, and may be others' too; some are dead.
+// Where the state behind the run goes. Rows that restore write only the cells for which the step has a place:
+// the others are dead, or are there already with the same bytes, and other sequences may have them.
 std::byte* RecurrentPass::target(const Step& step, const Run& run, uint32_t cache_layer) const {
   const StepSlice& slice = step.slices[run.slice];
   const uint32_t block = geometry_.block_of(run.position);

@@ -38,7 +38,7 @@ Status read_temperature(SpecReader& reader) {
 
 }  // namespace
 
-// Norms behind RoPE are those before it, since RoPE keeps lengths.
+// The norms of Q and K come behind RoPE; before it they give the same, since RoPE keeps lengths.
 Status describe_llama4(SpecReader& reader) {
   ModelSpec& spec = reader.spec();
   KV_RETURN_IF_ERROR(read_layers(reader));

@@ -137,8 +137,9 @@ void add_shape(std::string& out, const ModelFile& model) {
   for (size_t i = 0; i < c.ropes.size(); ++i) add_line(out, "RoPE", "{}", describe_rope(c, i));
   if (c.learned_positions) add_line(out, "positions", "learned");
   if (c.temperature_scale != 0) {
-    add_line(out, "queries", "grow by {} · ln(1 + position / {}){}", c.temperature_scale,
-             c.temperature_interval, c.temperature_without_rope ? ", in layers without RoPE" : "");
+    add_line(out, "queries", "grow by {} · ln(1 + {} / {}){}", c.temperature_scale,
+             c.temperature_without_rope ? "(position + 1)" : "position", c.temperature_interval,
+             c.temperature_without_rope ? ", in layers without RoPE" : "");
   }
   add_line(out, "norm", "{}", describe_norms(model));
   add_factors(out, c);
