@@ -7,8 +7,9 @@
 namespace kvasir {
 namespace {
 
-// text: of one reason, with {s}: the sequence, {o}: the other one, {who}: the same, or "it"; {a}, {b}:
-// numbers, and the same {at}, {bt}: as times, {ab}, {bb}: as blocks, {ac}: as cells, {bk}: as tokens.
+// text: of one reason, with {s}: the sequence, {o}: the other one, {it}: the same, or "it"; {a}, {b}:
+// numbers, and the same {at}, {bt}: as times, {ab}, {bb}: as blocks, {ac}: as cells, {bk}: as tokens, {bg}:
+// as layer groups; {need}: a blocks, or a place; {coming}: that none can be had, and what b says of it.
 struct Words {
   Cause cause;
   const char* name;
@@ -19,34 +20,34 @@ struct Words {
 constexpr Words kWords[] = {
     {Cause::kArrivedLast, "preempt_latest",
      "preempted: another request needed memory, and this one arrived last",
-     "preempted {s}: {who} needs {ab}, and {s} arrived last"},
+     "preempted {s}: {it} needs {ab}, and {s} arrived last"},
     {Cause::kLowestPriority, "preempt_priority",
-     "preempted: another request needed memory, and this one was the last by priority",
-     "preempted {s}: {who} needs {ab}, and {s} is the last by priority"},
+     "preempted: another request needed memory or a place, and this one was the last by priority",
+     "preempted {s}: {it} needs {need}, and {s} is the last by priority"},
     {Cause::kLeastValue, "preempt_least_value",
-     "preempted: another request needed memory, and this one was worth least for its own",
-     "preempted {s}: {who} needs {ab}, and {s} is worth least for its memory"},
+     "preempted: another request needed memory, and this one was the last by value for its own, then arrival",
+     "preempted {s}: {it} needs {ab}, and {s} is the last by value for its memory, then by arrival"},
     {Cause::kPromptIsBegun, "preempt_prompt",
      "preempted: another request needed memory, and the prompt of this one was not done",
-     "preempted {s}: {who} needs {ab}, and the prompt of {s} is not done"},
+     "preempted {s}: {it} needs {ab}, and the prompt of {s} is not done"},
     {Cause::kFirstInOrder, "preempt_order",
      "preempted: another request needed memory, and this one came first by bound, output left and memory",
-     "preempted {s}: {who} needs {ab}, and {s} comes first by loose bound, output left ({bk}) and little "
+     "preempted {s}: {it} needs {ab}, and {s} comes first by loose bound, output left ({bk}) and little "
      "memory"},
     {Cause::kMostLeft, "preempt_most_left",
      "preempted: another request needed memory, and this one had most output left",
-     "preempted {s}: {who} needs {ab}, and {s} has most output left, {bk}"},
+     "preempted {s}: {it} needs {ab}, and {s} has most output left, {bk}"},
     {Cause::kLeastMemory, "preempt_least_memory",
      "preempted: another request needed memory, and this one had the least",
-     "preempted {s}: {who} needs {ab}, and {s} has the least memory, of {bk}"},
+     "preempted {s}: {it} needs {ab}, and {s} has the least memory, of {bk}"},
     {Cause::kIsLate, "preempt_late", "preempted: another request needed memory, and this one was late",
-     "preempted {s}: {who} needs {ab}, and {s} is late"},
+     "preempted {s}: {it} needs {ab}, and {s} is late"},
     {Cause::kCanWait, "preempt_can_wait",
      "preempted: another request needed memory, and the bounds of this one left it time",
-     "preempted {s}: {who} needs {bb}, and {s} has {at} left"},
+     "preempted {s}: {it} needs {bb}, and {s} has {at} left"},
     {Cause::kCostliest, "preempt_costliest",
      "preempted: another request needed memory, and this one cost most to finish",
-     "preempted {s}: {who} needs {bb}, and {s} costs most to finish, {at}"},
+     "preempted {s}: {it} needs {bb}, and {s} costs most to finish, {at}"},
     {Cause::kOutgrew, "preempt_outgrew", "preempted: it outgrew the room for its predicted output",
      "preempted {s}: it outgrew its room of {bb} for the predicted output, and needs {ab} more"},
     {Cause::kLoanIsDue, "preempt_loan", "preempted: memory that it was lent was due",
@@ -65,11 +66,14 @@ constexpr Words kWords[] = {
     {Cause::kRecomputes, "recompute", "preempted and not copied away: to compute it again takes no longer",
      "{s} is to be computed again in {bt}: to copy it away and back takes {at}"},
     {Cause::kGivesLayers, "offload", "layers went to the slower tier, for room that was about to be needed",
-     "{s} keeps {b} layer groups on the device: {ac} will be missing, and {s} is the newest that has some"},
-    {Cause::kGivesBegin, "keep_less", "gave up the begin of its history, so that more requests could run",
-     "{s} gives up {ab} more of the begin of its history, {b} in all, so that more requests can run"},
+     "{s} keeps {bg} of its full blocks on the device: {ac} will be missing, and {s} is the newest that has "
+     "some"},
+    {Cause::kGivesBegin, "keep_less",
+     "the begin of its history left the device, so that more requests could run",
+     "{s} keeps {ab} less of the begin of its history on the device, {b} less in all, so that more requests "
+     "can run"},
     {Cause::kSpills, "spill", "the begin of its history went to peers, for room that was about to be needed",
-     "{bk} of {s} go to peers: {ac} will be missing, and {s} is the longest"},
+     "{bk} of {s} go to peers: {ac} will be missing, and {s} is the longest that has some to give"},
 
     {Cause::kTurnAlone, "alone", "had a step alone: its transfers had come too late several times in a row",
      "{s} has the step alone: its transfers came too late {a} times in a row"},
@@ -90,7 +94,7 @@ constexpr Words kWords[] = {
      "cut {s} to {a} rows: requests without bounds are to have gaps below {bt}"},
 
     {Cause::kNoFreeBlock, "sit_out_memory", "had no row in a step: no block was free for it",
-     "{s} has no row: it needs {ab}, none can be had, and {b} will be free when steps and transfers end"},
+     "{s} has no row: it needs {ab}, {coming}"},
     {Cause::kSitsOut, "sit_out",
      "had no row in a step: it was late, and the batch would have exceeded a gap of others",
      "{s} is late and has no row: with it the batch would exceed the gap of another"},
@@ -157,6 +161,11 @@ std::string time(double seconds) {
                                      : fmt::format("{:.3g} s", seconds);
 }
 
+std::string coming(double blocks) {
+  if (blocks <= 0) return "and none can be had";
+  return fmt::format("none can be had, and {} will be free when steps and transfers end", number(blocks));
+}
+
 }  // namespace
 
 const char* name(Cause cause) {
@@ -170,11 +179,14 @@ const char* meaning(Cause cause) {
 std::string to_string(const Reason& reason) {
   const std::string other = reason.other == reason.seq ? "it" : fmt::format("{}", raw(reason.other));
   return fmt::format(fmt::runtime(kWords[static_cast<size_t>(reason.cause)].text),
-                     fmt::arg("s", raw(reason.seq)), fmt::arg("o", raw(reason.other)), fmt::arg("who", other),
+                     fmt::arg("s", raw(reason.seq)), fmt::arg("o", raw(reason.other)), fmt::arg("it", other),
                      fmt::arg("a", number(reason.a)), fmt::arg("b", number(reason.b)),
                      fmt::arg("at", time(reason.a)), fmt::arg("bt", time(reason.b)),
                      fmt::arg("ab", many(reason.a, "block")), fmt::arg("bb", many(reason.b, "block")),
-                     fmt::arg("ac", many(reason.a, "cell")), fmt::arg("bk", many(reason.b, "token")));
+                     fmt::arg("ac", many(reason.a, "cell")), fmt::arg("bk", many(reason.b, "token")),
+                     fmt::arg("bg", many(reason.b, "layer group")),
+                     fmt::arg("need", reason.a > 0 ? many(reason.a, "block") : "a place"),
+                     fmt::arg("coming", coming(reason.b)));
 }
 
 }  // namespace kvasir

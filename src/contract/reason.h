@@ -14,8 +14,8 @@ enum class Cause : uint8_t {
   // --- `seq` is preempted.
   // First those for whose sake `other`, which may be `seq` itself, needs a blocks: each is a rule of choice.
   kArrivedLast,     // it arrived last
-  kLowestPriority,  // it is the last by priority
-  kLeastValue,      // it is worth least for its memory
+  kLowestPriority,  // it is the last by priority; a = 0: `other` needs a place
+  kLeastValue,      // it is the last by value for its memory, then by arrival
   kPromptIsBegun,   // its prompt is not done, and others decode
   kFirstInOrder,    // a loose bound, much output left, of which b tokens, and little memory
   kMostLeft,        // it has most output left: b tokens
@@ -32,9 +32,9 @@ enum class Cause : uint8_t {
   // --- The memory of `seq` shrinks.
   kSwaps,        // it is preempted: to copy it away and back takes a, to compute it again b
   kRecomputes,   // the same, and is not copied
-  kGivesLayers,  // it keeps b layer groups on the device: a cells will be missing, and it is the newest
-  kGivesBegin,   // of its blocks it gives up a more, b in all, so that more requests can run
-  kSpills,       // b tokens go to peers: a cells will be missing, and it is the longest
+  kGivesLayers,  // full blocks keep b layer groups here: a cells will be missing, and it is the newest
+  kGivesBegin,   // a more of its blocks leave the device, b in all, so that more requests can run
+  kSpills,       // b tokens go to peers: a cells will be missing, and it is the longest that has some
 
   // --- `seq` has rows.
   kTurnAlone,              // by any policy: alone, since its transfers came too late a times in a row
@@ -47,7 +47,7 @@ enum class Cause : uint8_t {
   kShortChunkForAll,       // the same, for the gap b of requests without bounds
 
   // --- `seq` waits on.
-  kNoFreeBlock,   // it runs, and needs a blocks that are not there; b are about to come free
+  kNoFreeBlock,   // it runs, and needs a blocks that are not there; b are about to come free, or 0
   kSitsOut,       // it runs and is late; with its row the batch would exceed the gap of one on time
   kNoMemory,      // it needs a blocks, and b can be had
   kOutgrows,      // with it those with bounded gaps are believed to grow to a tokens, and there is room for b

@@ -17,6 +17,19 @@ from support import Server, binary, clean_environment, model_path, run
 MEMORY = ("--kv-cache-memory-bytes", "64MiB")
 
 
+def has_ended(pid):
+    """Within 5 s; its parent may not have waited for it yet."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
 class Cli(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(run("--version").stdout, r"^kvasir \d+\.\d+\.\d+\n$")
@@ -64,8 +77,12 @@ class Cli(unittest.TestCase):
                     self.assertIn("there is no program here that opens links", view.stderr.read())
                 else:
                     stays, opened = seen.read_text().split()
-                    os.kill(int(stays), signal.SIGTERM)  # it has ended unless the signals of the view are blocked in it
                     self.assertEqual(opened, url)
+                    os.kill(int(stays), signal.SIGTERM)
+                    ended = has_ended(int(stays))
+                    if not ended:
+                        os.kill(int(stays), signal.SIGKILL)
+                    self.assertTrue(ended, "the signals that the view waits for are blocked in the opener")
                 view.stdout.close()
                 view.stderr.close()
 

@@ -164,6 +164,18 @@ std::string first_reason(const char* policy, const View& view) {
   return plan.reasons.empty() ? "" : name(plan.reasons[0].cause);
 }
 
+// As K and V it is refused, as X there is room for it in the same plan; without X it waits.
+TEST(AptServePolicy, InOrderOfArrivalOnlyOneThatIsNotAdmittedInEitherFormIsRefused) {
+  View view = view_of(50, 3, 10);
+  view.waiting = {waits(1, 48, 4)};
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  view.device.spare_slabs = 5;
+  const char* fcfs = "apt-serve:order=fcfs";
+  EXPECT_EQ(apt_serve_plan(view, fcfs), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n");
+  EXPECT_EQ(first_reason(fcfs, view), "");
+  EXPECT_EQ(first_reason("apt-serve:order=fcfs:hidden=off", view), "wait_memory");
+}
+
 // Nothing is free, 1 and 3 begin a block, and twelve blocks have room for what follows, in blocks of 1,024
 // bytes: 1 and 3 need two each, also as X; 2 needs eight, or five as X; 4 needs two, also as X. Each of four
 // requests would wait for 112 tokens of 2 in four layers: 4 x 112 x 4 rho = 0.1344 s. The values in

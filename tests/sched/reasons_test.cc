@@ -1,5 +1,5 @@
-// What each of the published policies says of its plans: who needs how much, and by which rule the one that
-// gives it up was chosen. Worked by hand; blocks have 16 tokens, two cells each.
+// What each of the published policies says of its plans: which request needs how much, and by which rule the
+// one that gives it up was chosen. Worked by hand; blocks have 16 tokens, two cells each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using Lines = std::vector<std::string>;
 
@@ -78,6 +81,11 @@ TEST(Reasons, TheLastByPriorityGivesWay) {
   EXPECT_THAT(reasons_of("priority", view),
               ElementsAre("preempted 3: 4 needs 5 blocks, and 3 is the last by priority",
                           "preempted 2: 4 needs 5 blocks, and 2 is the last by priority"));
+  // There is memory, and no place.
+  view.device.spare_slabs = 10 * kViewGroups;
+  view.limits.max_num_seqs = 3;
+  EXPECT_THAT(reasons_of("priority", view),
+              ElementsAre("preempted 3: 4 needs a place, and 3 is the last by priority"));
 }
 
 TEST(Reasons, ALateOneGivesWayWhereTheLateAreDemoted) {
@@ -175,8 +183,10 @@ TEST(Reasons, LayersOfTheNewestMakeRoom) {
   EXPECT_THAT(
       reasons_of("layerkv", view),
       ElementsAre(
-          "3 keeps 0 layer groups on the device: 10 cells will be missing, and 3 is the newest that has some",
-          "2 keeps 1 layer groups on the device: 2 cells will be missing, and 2 is the newest that has some",
+          "3 keeps 0 layer groups of its full blocks on the device: 10 cells will be missing, and 3 is the "
+          "newest that has some",
+          "2 keeps 1 layer group of its full blocks on the device: 2 cells will be missing, and 2 is the "
+          "newest that has some",
           "1 has no row: it needs 1 block, none can be had, and 5 will be free when steps and transfers end",
           "2 has no row: it needs 1 block, none can be had, and 5 will be free when steps and transfers "
           "end"));
@@ -191,12 +201,29 @@ TEST(Reasons, TheBeginOfHistoriesMakesRoom) {
   set_ring(view, 20);
   view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
   view.waiting = {waiting_seq(3, 20)};
-  EXPECT_THAT(reasons_of("ellm", view),
-              AllOf(Contains("1 gives up 1 block more of the begin of its history, 1 in all, so that more "
-                             "requests can run"),
-                    Contains("2 gives up 1 block more of the begin of its history, 1 in all, so that more "
-                             "requests can run"),
-                    Contains("not admitted 3: it needs 2 blocks, 0 can be had")));
+  EXPECT_THAT(
+      reasons_of("ellm", view),
+      AllOf(Contains("1 keeps 1 block less of the begin of its history on the device, 1 less in all, so "
+                     "that more requests can run"),
+            Contains("2 keeps 1 block less of the begin of its history on the device, 1 less in all, so "
+                     "that more requests can run"),
+            Contains("not admitted 3: it needs 2 blocks, 0 can be had")));
+}
+
+TEST(Reasons, WhatStaysIsNotSaidToGo) {
+  // Half of four full blocks each is to go to the host.
+  View view = make_view(10, 0);
+  view.now = kNanosPerSecond;
+  set_host(view, 20, 20);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
+  const char* policy = "ellm:ratio=0.5:again=0";
+  EXPECT_THAT(reasons_of(policy, view),
+              Contains("1 keeps 2 blocks less of the begin of its history on the device, 2 less in all, so "
+                       "that more requests can run"));
+  // The host is full.
+  set_host(view, 20, 0);
+  EXPECT_THAT(reasons_of(policy, view), Each(Not(HasSubstr(" keeps "))));
 }
 
 TEST(Reasons, TheLongestGoesToPeers) {
@@ -209,11 +236,28 @@ TEST(Reasons, TheLongestGoesToPeers) {
   EXPECT_EQ(spill_to_peers(view, 1, builder), 32u);
   const StepPlan plan = builder.take();
   ASSERT_EQ(plan.reasons.size(), 1u);
-  EXPECT_EQ(to_string(plan.reasons[0]),
-            "256 tokens of 1 go to peers: 1 cell will be missing, and 1 is the longest");
+  EXPECT_EQ(
+      to_string(plan.reasons[0]),
+      "256 tokens of 1 go to peers: 1 cell will be missing, and 1 is the longest that has some to give");
 }
 
-TEST(Reasons, WhoIsNotAdmitted) {
+TEST(Reasons, WhatHasGoneToPeersIsSaidWhereNoMoreCanGo) {
+  // The host has room for one leaf of 256 tokens: 16 blocks of two cells.
+  View view = make_view(100, 10);
+  set_host(view, 100, 20);
+  set_ring(view, 100);
+  view.running = {decoding_seq(1, 900, 901)};
+  view.running[0].first_device_block = 0;
+  PlanBuilder builder(view);
+  EXPECT_EQ(spill_to_peers(view, 64, builder), 32u) << "of two leaves that it could give";
+  const StepPlan plan = builder.take();
+  ASSERT_EQ(plan.reasons.size(), 1u);
+  EXPECT_EQ(
+      to_string(plan.reasons[0]),
+      "256 tokens of 1 go to peers: 64 cells will be missing, and 1 is the longest that has some to give");
+}
+
+TEST(Reasons, WhichIsNotAdmitted) {
   // Four blocks are free, of which none is kept; 2 needs ten.
   View view = view_with_budget(512, 4);
   view.running = {decoding_seq(1, 20, 30)};
@@ -227,11 +271,20 @@ TEST(Reasons, WhoIsNotAdmitted) {
   // To their ends: 550 tokens; and 200 as it is predicted.
   EXPECT_THAT(reasons_of("orca", view), Contains("not admitted 2: it needs 35 blocks, 4 can be had"));
   EXPECT_THAT(reasons_of("s3", view), Contains("not admitted 2: it needs 13 blocks, 4 can be had"));
+  // By value, 2 is not chosen: it does not fit. In order of arrival it is asked for.
+  EXPECT_THAT(reasons_of("apt-serve", view), IsEmpty());
+  EXPECT_THAT(reasons_of("apt-serve:order=fcfs", view),
+              Contains("not admitted 2: it needs 10 blocks, 4 can be had"));
+  // Within its bounds, 2 shares what others leave, and is passed over. In order of arrival it is asked for.
+  const std::string cacheopt = "cacheopt:padding=tokens:tokens=0:reserve=0";
+  EXPECT_THAT(reasons_of(cacheopt.c_str(), view), IsEmpty());
+  EXPECT_THAT(reasons_of((cacheopt + ":select=fcfs").c_str(), view),
+              Contains("not admitted 2: it needs 10 blocks, 4 can be had"));
   view.limits.max_num_seqs = 1;
   EXPECT_THAT(reasons_of("vllm", view), Contains("not admitted 2: 1 requests run, and no more may"));
 }
 
-TEST(Reasons, WhoSitsOut) {
+TEST(Reasons, WhichSitsOut) {
   // Two blocks come when a transfer ends.
   View view = full_view();
   set_pinned(view, 2);
@@ -240,6 +293,9 @@ TEST(Reasons, WhoSitsOut) {
   for (const char* policy : {"vllm", "sarathi", "ellm", "layerkv", "fastgen"}) {
     EXPECT_THAT(reasons_of(policy, view), ElementsAre(waits)) << policy;
   }
+  // Nothing is on its way.
+  view.device.coming[0] = 0;
+  EXPECT_THAT(reasons_of("fastgen", view), Contains("1 has no row: it needs 1 block, and none can be had"));
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
     if (!seq.decoding() || !seq.resident() || !builder.can_run(seq)) continue;
     while (i < end && !builder.decode(seq)) {
       if (offloads || builder.coming_cells() >= awaited + groups) {
-        builder.because({Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder.coming_blocks())});
+        say_no_free_block(seq, builder);
         awaited += groups;
         break;
       }

@@ -33,6 +33,12 @@ uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
   }));
 }
 
+void say_no_free_block(const SeqView& seq, PlanBuilder& builder) {
+  if (builder.kv_placement(seq).streams || builder.available_blocks() > 0) return;
+  const auto coming = static_cast<double>(std::max<int64_t>(0, builder.coming_blocks()));
+  builder.because({Cause::kNoFreeBlock, seq.id, {}, 1, coming});
+}
+
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
                            const VictimRule& rule) {
   const auto preempt = [&](const SeqView& seq, const SeqView& other) {
@@ -52,8 +58,7 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
     if (!running[i]->decoding() || !builder.can_run(*running[i])) continue;
     while (i < end && !decode(*running[i])) {
       if (builder.coming_blocks() > awaited) {
-        builder.because(
-            {Cause::kNoFreeBlock, running[i]->id, {}, 1, static_cast<double>(builder.coming_blocks())});
+        say_no_free_block(*running[i], builder);
         ++awaited;
         break;
       }

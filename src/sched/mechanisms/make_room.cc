@@ -21,7 +21,8 @@ uint32_t make_room(const View& view, const SeqView& head, const std::vector<cons
   if (head.stalled || head.tail_busy || builder.kv_placement(head).streams) return 0;
   const int64_t groups = view.geometry.groups();
   const auto room = [&] { return (builder.available_blocks() + builder.coming_blocks()) * groups; };
-  const int64_t wanted = cells_needed(view, head) + spare_blocks * groups;
+  const int64_t needed = cells_needed(view, head);
+  const int64_t wanted = needed + spare_blocks * groups;
   const auto enough = [&] { return room() >= wanted && builder.running_seqs() < view.limits.max_num_seqs; };
   if (enough()) return 0;
   int64_t most = room();
@@ -31,8 +32,12 @@ uint32_t make_room(const View& view, const SeqView& head, const std::vector<cons
   if (first >= running.size() || most < wanted) return 0;
   uint32_t preempted = 0;
   for (size_t end = running.size(); end > first && !enough(); --end) {
-    builder.because({Cause::kLowestPriority, running[end - 1]->id, head.id,
-                     std::ceil(static_cast<double>(cells_needed(view, head)) / static_cast<double>(groups))});
+    // Of memory, where that is missing, too. Where all that it needs is there, it is what others are to keep.
+    const double blocks = std::ceil(static_cast<double>(needed) / static_cast<double>(groups));
+    const bool memory = room() < wanted;
+    if (!memory || needed > 0) {
+      builder.because({Cause::kLowestPriority, running[end - 1]->id, head.id, memory ? blocks : 0});
+    }
     builder.preempt_and_drop(*running[end - 1]);
     ++preempted;
   }

@@ -29,6 +29,7 @@ uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder) 
     return a->resident_blocks > b->resident_blocks;
   });
   uint32_t coming = 0;
+  bool room = true;
   for (const SeqView* seq : longest) {
     // What is to come free is its own; the newest leaf stays.
     const uint32_t first = spilt_blocks(view, *seq) * g.block_tokens;
@@ -37,7 +38,8 @@ uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder) 
     uint32_t begin = first;
     for (; begin + kLeafTokens < last && coming < cells; begin += kLeafTokens) {
       const Interval leaf = {begin, begin + kLeafTokens};
-      if (!builder.add_copies(*seq, leaf, all, Tier::kHost, Trigger::kNow)) return coming;
+      room = builder.add_copies(*seq, leaf, all, Tier::kHost, Trigger::kNow);
+      if (!room) break;
       builder.release(*seq, leaf, all, Tier::kDevice);
       coming += g.blocks_per_leaf() * g.groups();
     }
@@ -45,7 +47,7 @@ uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder) 
       builder.because(
           {Cause::kSpills, seq->id, {}, static_cast<double>(missing), static_cast<double>(begin - first)});
     }
-    if (coming >= cells) break;
+    if (!room || coming >= cells) break;
   }
   return coming;
 }

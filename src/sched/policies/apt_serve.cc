@@ -306,35 +306,44 @@ class AptServeStep {
     if (options_.adaptive) {
       const HybridChoice choice = choose_waiting();
       for (uint32_t i : choice.order) {
-        if (i < view_.waiting.size()) admit_one(view_.waiting[i], choice.forms[i] == HybridForm::kX);
+        if (i >= view_.waiting.size()) continue;
+        const SeqView& seq = view_.waiting[i];
+        const bool as_x = choice.forms[i] == HybridForm::kX;
+        if (admit_one(seq, as_x) == Answer::kRefused) refused(view_, seq, admission(as_x), builder_);
       }
     } else {
       for (const SeqView& seq : view_.waiting) {
         if (was_admitted(seq)) continue;
-        if (admit_one(seq, /*as_x=*/false) || admit_one(seq, /*as_x=*/true)) continue;
+        const Answer as_kv = admit_one(seq, /*as_x=*/false);
+        if (as_kv == Answer::kAdmitted || admit_one(seq, /*as_x=*/true) == Answer::kAdmitted) continue;
+        if (as_kv == Answer::kRefused) refused(view_, seq, admission(/*as_x=*/false), builder_);
         break;
       }
     }
     return builder_.planned_tokens() > before;
   }
 
-  // False, and nothing is planned, where there is no room for it. One that is admitted and gets no rows is
-  // not in the plan (PlanBuilder::take()).
-  bool admit_one(const SeqView& seq, bool as_x) {
-    if (as_x && !may_be_hidden(seq)) return false;
+  AdmitOptions admission(bool as_x) const {
+    return as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
+  }
+
+  enum class Answer { kAdmitted, kRefused, kNotAsked };
+
+  // Unless it is admitted, nothing is planned for it; kRefused: by builder_.admit(). One that is admitted and
+  // gets no rows is not in the plan (PlanBuilder::take()).
+  Answer admit_one(const SeqView& seq, bool as_x) {
+    if (as_x && !may_be_hidden(seq)) return Answer::kNotAsked;
     const uint32_t left = seq.known_tokens - seq.cached_tokens;
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
-    if (!fits_budget(rows)) return false;
+    if (!fits_budget(rows)) return Answer::kNotAsked;
     // Other requests do not give up memory for one that cannot be admitted with it either.
-    if (seq.stalled || seq.tail_busy || (as_x && !ring_passes_x(seq, rows))) return false;
+    if (seq.stalled || seq.tail_busy || (as_x && !ring_passes_x(seq, rows))) return Answer::kNotAsked;
     make_room_for(seq, as_x);
-    const AdmitOptions into =
-        as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
-    if (as_x && !has_room_for_x(seq, rows)) return false;
-    if (!builder_.admit(seq, into)) return refused(view_, seq, into, builder_);
-    if (builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) == 0) return true;
-    if (as_x) count_hidden(seq);
-    return true;
+    if (as_x && !has_room_for_x(seq, rows)) return Answer::kNotAsked;
+    if (!builder_.admit(seq, admission(as_x))) return Answer::kRefused;
+    const uint32_t planned = builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
+    if (planned > 0 && as_x) count_hidden(seq);
+    return Answer::kAdmitted;
   }
 
   // Whether a step may have these rows of a prompt, too.

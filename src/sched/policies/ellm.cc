@@ -344,8 +344,7 @@ class EllmStep {
       if (!seq.decoding() || !builder_.can_run(seq)) continue;
       while (i < end && !decode_one(seq)) {
         if (builder_.coming_blocks() > awaited) {
-          builder_.because(
-              {Cause::kNoFreeBlock, seq.id, {}, 1, static_cast<double>(builder_.coming_blocks())});
+          say_no_free_block(seq, builder_);
           ++awaited;
           break;
         }
@@ -442,10 +441,13 @@ class EllmStep {
       const uint32_t away = std::min(share_of(seq->ready_tokens / block_), before + left);
       if (away <= before) continue;
       const auto dropped = static_cast<uint32_t>(std::lround((host ? again : 1) * away));
-      left -=
+      const uint32_t more =
           keep_less(view_, *seq, {dropped, away - dropped}, dropped_groups(*seq, host ? again : 1), builder_);
-      builder_.because(
-          {Cause::kGivesBegin, seq->id, {}, static_cast<double>(away - before), static_cast<double>(away)});
+      left -= more;
+      if (more > 0) {
+        builder_.because(
+            {Cause::kGivesBegin, seq->id, {}, static_cast<double>(more), static_cast<double>(before + more)});
+      }
       giving_up_.push_back(seq->id);
     }
   }
