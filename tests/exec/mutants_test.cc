@@ -235,7 +235,9 @@ TEST(Mutants, EachFaultOfExpertsIsFound) {
     const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
     const auto expected = run_reference(*file, {}, requests);
     EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
-    std::vector<Mutant> faults = {Mutant::kExpertSumOrder, Mutant::kExpertNeighbour, Mutant::kRouterRounded};
+    std::vector<Mutant> faults = {Mutant::kExpertNeighbour, Mutant::kRouterRounded};
+    // Llama 4 adds two experts without weights, which give the same in either order.
+    if (shape.architecture != "llama4") faults.push_back(Mutant::kExpertSumOrder);
     if (shape.architecture == "dots1") faults.push_back(Mutant::kBiasWeighs);
     if (shape.architecture == "qwen2moe") faults.push_back(Mutant::kSharedUnweighed);
     if (shape.architecture == "llama4") {

@@ -411,7 +411,7 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
     const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
     g.x_bytes_per_token_layer = options.gpu ? gpu_x_bytes(c) : forms.x_per_token_layer;
   }
-  if (options.windows_free_memory && !options.gpu) g.set_windows(c.windows());
+  if (options.windows_free_memory && !options.gpu && !c.is_recurrent()) g.set_windows(c.windows());
   g.window_chunk = 32;
   if (c.is_recurrent()) g.set_states(layers.windows(c, g.block_tokens));
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
