@@ -56,8 +56,8 @@ class SpecReader {
     return {};
   }
   // The same for the layers that "attention.sliding_window_pattern" names: by a list, or by a period n, where
-  // each nth layer has no window; without the key the period is `period`. Returns which layers these are, also
-  // where the window is 0.
+  // each nth layer has no window; without the key the period is `period`. Returns which layers these are,
+  // also where the window is 0.
   Result<std::vector<bool>> read_windows(int32_t period);
   // Mixtures of experts as most architectures say them; `like` has what the file leaves to the architecture's
   // name. Layers from "leading_dense_block_count" on have them. A file without a count of experts has none,

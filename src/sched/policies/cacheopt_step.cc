@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "sched/mechanisms/chunk_prefills.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/embed.h"
@@ -304,7 +305,7 @@ class CacheOptStep {
   }
 
   Reason why_preempted(const SeqView& victim, const SeqView& other, uint32_t cells) const {
-    const double blocks = (cells + groups_ - 1) / groups_;
+    const double blocks = ceil_div(cells, groups_);
     if (!options_.victim_by_slo) return {Cause::kArrivedLast, victim.id, other.id, blocks};
     return {Cause::kFirstInOrder, victim.id, other.id, blocks, static_cast<double>(estimate_.rest(victim))};
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_by_demand.h"
 #include "sched/mechanisms/decode_or_preempt.h"
@@ -63,7 +64,7 @@ class RlpPolicy final : public BatchPolicy {
       for (const SeqView* victim : order) {
         if (builder.available_cells() + builder.coming_cells() >= cells) break;
         if (builder.preempted(victim->id) || !builder.can_stop(*victim)) continue;
-        builder.because(why_preempted(*victim, *seq, (cells + groups - 1) / groups));
+        builder.because(why_preempted(*victim, *seq, ceil_div(cells, groups)));
         builder.preempt_and_drop(*victim);
         if (victim == seq) break;
       }
