@@ -430,7 +430,7 @@ class CountingSink final : public MapSink {
 TEST(LiveMap, WordsArePausedOnceTheyHaveTakenTheirShare) {
   for (const bool record : {false, true}) {
     SCOPED_TRACE(record);
-    CountingSink live(UINT32_MAX), all(0);  // a pause of minutes at the least
+    CountingSink live(1'000'000'000), all(0);  // a pause of minutes at the least
     EngineOptions options = small_options();
     options.map = record ? static_cast<MapSink*>(&all) : &live;
     const MonotonicClock clock;

@@ -212,8 +212,11 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     const bool parallel = c.parallel && !(mutant(Mutant::kParallelInSeries) && row_count() == 1);
     if (parallel) make_ffn_in(weights);
     add_to_residual(weights.attn_output, attended_input(weights), weights.attn_branch);
-    if (!parallel && !weights.experts.present()) make_ffn_in(weights);
-    feed_forward(weights);
+    if (parallel) {
+      finish_feed_forward(weights);
+    } else {
+      feed_forward(weights);
+    }
   }
   await_masks(step, transfers);
   if (!hidden_.empty()) keep_hidden(step);
@@ -469,6 +472,11 @@ void Decoder::make_ffn_in(const PackedLayer& layer) {
 
 void Decoder::feed_forward(const PackedLayer& layer) {
   if (layer.experts.present()) return mix_experts(layer);
+  make_ffn_in(layer);
+  finish_feed_forward(layer);
+}
+
+void Decoder::finish_feed_forward(const PackedLayer& layer) {
   const Operand activated = products_.make_rows(layer.ffn_down, row_count(), [&](int64_t row, float* out) {
     activate(layer, ffn_in_.data() + row * layer.ffn_in.n, out);
   });

@@ -131,7 +131,8 @@ class Decoder {
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
   // Gate and up, or up alone, of the rows of the residual stream.
   void make_ffn_in(const PackedLayer& layer);
-  // The rest of the feed-forward, or all of a mixture of experts.
+  void finish_feed_forward(const PackedLayer& layer);
+  // Both, or a mixture of experts.
   void feed_forward(const PackedLayer& layer);
   void mix_experts(const PackedLayer& layer);
   // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
