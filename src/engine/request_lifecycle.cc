@@ -202,8 +202,8 @@ void RequestLifecycle::publish(const SubmittedStep& step, StepResult& result,
     if (!live) continue;
     if (counts(m.seq)) {
       const uint32_t ready = p_.cache.ready_tokens(m.seq);
-      // What a deferral has sent back, and comes again, is no progress.
-      if (live->deferrals == 0 || ready > live->ready_when_deferred) {
+      // Where a deferral sends it back to its block's begin, what comes again is no progress.
+      if (live->deferrals == 0 || ready > live->ready_when_deferred || !p_.cache.geometry().states) {
         live->deferrals = 0;
         live->ready_when_deferred = ready;
       }
