@@ -212,6 +212,10 @@ TEST(CatalogTest, AGgufFileMayHaveExpertsBehindTheFirstLayers) {
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     const Result<ModelShape> found = find_model(path.string());
     std::filesystem::remove(path);
+    if (shape.expert_step > 1) {
+      EXPECT_NE(found.status().message().find("experts in some layers"), std::string::npos) << "not priced";
+      continue;
+    }
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(found->dense_layers, static_cast<uint32_t>(shape.dense_layers));
     // Q8_0 has 34 bytes for 32 weights.

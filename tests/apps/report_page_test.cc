@@ -23,7 +23,7 @@ TEST(ReportPage, HasTheBlocks) {
   EXPECT_THAT(html, HasSubstr("<h1>A &amp; B</h1>"));
   EXPECT_THAT(html, HasSubstr("<h2 id=\"here\">H&lt;</h2>\n<h3>Small</h3>\n<p class=\"n\">T</p>"));
   EXPECT_THAT(html, HasSubstr("<li><a href=\"#here\">to H</a></li>"));
-  EXPECT_THAT(html, HasSubstr("<pre>one\n&lt;two&gt;\n</pre>"));
+  EXPECT_THAT(html, HasSubstr("<pre tabindex=\"0\">one\n&lt;two&gt;\n</pre>"));
   EXPECT_THAT(html,
               HasSubstr("<details open><summary>F</summary>\n<p>inside</p>\n</details>\n<p>outside</p>"));
 }

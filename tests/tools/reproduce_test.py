@@ -314,7 +314,9 @@ class ReproduceTest(unittest.TestCase):
             self.assertIn(part, page)
         charts = list((self.root / "out" / "charts").glob("*.svg"))
         self.assertIn("ellm-fig1-curve-mean-ttft.svg", [chart.name for chart in charts])
-        self.assertEqual(page.count("<svg "), len(charts))
+        # Each chart is in the page twice: wide, and for a phone.
+        self.assertEqual(page.count('<svg class="wide"'), len(charts))
+        self.assertEqual(page.count('<svg class="phone"'), len(charts))
 
 
 if __name__ == "__main__":
