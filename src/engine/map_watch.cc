@@ -155,12 +155,13 @@ void MapWatch::turn_ended(uint64_t step) {
       MapFrame frame = take(step);
       frame.notes = std::exchange(v.notes, {});
       frame.unsaid = std::exchange(v.unsaid, 0);
-      frame.cost = planning + p_.clock.now() - begin;
+      const Nanos making = p_.clock.now() - begin;
+      frame.cost = planning + making;
+      p_.metrics.seconds_map += to_seconds(making);
       v.sink->show(std::move(frame));
     } catch (const std::bad_alloc&) {
       // The next frame shows it.
     }
-    p_.metrics.seconds_map += to_seconds(p_.clock.now() - begin);
   }
 }
 
