@@ -42,7 +42,7 @@ std::string result_path(const BenchConfig& config, const std::string& model, std
 // Makes the directory if need be. kIo names what could not be written, and `flag` that says where.
 Status write_text(const std::string& path, const std::string& text, const char* flag);
 
-// What --svg asks for: NAME.svg in `folder` for each chart, a name and an <svg> element.
+// What --svg asks for: NAME.svg in `folder` for each chart, as it is drawn on a wide page.
 Status write_charts(const std::string& folder, const std::vector<std::pair<std::string, DrawnChart>>& charts);
 
 }  // namespace kvasir

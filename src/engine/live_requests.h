@@ -54,7 +54,7 @@ struct LiveRequest {
   uint32_t in_flight = 0;           // steps in flight with rows of it
   uint32_t preemptions = 0;
   uint16_t deferrals = 0;            // without progress between them
-  uint32_t ready_when_deferred = 0;  // tokens that were ready at the latest before the first of these
+  uint32_t ready_when_deferred = 0;  // tokens that were ready after the last good step before these
   uint32_t cached_prompt_tokens = 0;
   struct Progress {                    // see StandstillWatch
     uint32_t furthest_tokens = 0;      // the most that were ready at any time

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <new>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -71,7 +72,7 @@ void MapWatch::planned(const StepPlan& plan) {
   planned_.clear();
   if (!watched()) return;
   const Nanos begin = p_.clock.now();
-  plans_ = true;
+  has_plan_ = true;
   kept_ = begin - kept_at_ >= kBetweenKept ||
           std::any_of(viewers_.begin(), viewers_.end(),
                       [](const Viewer& v) { return v.sink->watched() && v.sink->wants_frame(); });
@@ -109,11 +110,11 @@ void MapWatch::keep(const StepPlan& plan) {
 }
 
 uint32_t MapWatch::pause_for_words() const {
-  uint32_t least = UINT32_MAX;
+  std::optional<uint32_t> least;
   for (const Viewer& v : viewers_) {
-    if (v.sink->watched()) least = std::min(least, v.sink->pause_for_words());
+    if (v.sink->watched()) least = std::min(least.value_or(UINT32_MAX), v.sink->pause_for_words());
   }
-  return least == UINT32_MAX ? 0 : least;
+  return least.value_or(0);
 }
 
 void MapWatch::leave_unsaid(const StepPlan& plan) {
@@ -141,8 +142,8 @@ void MapWatch::note(const StepPlan& plan) {
 
 void MapWatch::turn_ended(uint64_t step) {
   const Nanos planning = std::exchange(planning_, 0);
-  // A frame that was wanted only after the turn's plan shows the next turn: what the plan wants was not kept.
-  const bool shows_plan = !std::exchange(plans_, false) || kept_;
+  // Where the plan was not kept, and a frame is wanted since, the next turn is shown.
+  const bool shows_plan = !std::exchange(has_plan_, false) || kept_;
   for (Viewer& v : viewers_) {
     if (!v.sink->watched()) {
       if (!v.notes.empty()) v.notes = {};

@@ -40,8 +40,8 @@ class MapWatch {
  private:
   // Notes of one frame; further ones are only counted.
   static constexpr size_t kMostNotes = 64;
-  // Plans that are further apart are all kept, so that a frame may be wanted at any time; of others those
-  // that a frame is wanted of already.
+  // A plan is kept if a frame is wanted already, or if the last one that was kept is so old. So steps that
+  // take longer are all kept.
   static constexpr Nanos kBetweenKept = 50 * kNanosPerMilli;
   // Notes that a sink has not got yet.
   struct Viewer {
@@ -59,6 +59,7 @@ class MapWatch {
   };
 
   bool watched() const;
+  // Makes planned_ of a plan.
   void keep(const StepPlan& plan);
   void note(const StepPlan& plan);
   // Counts what a plan has decided as not said, but for admissions and copies, which frames show.
@@ -76,8 +77,8 @@ class MapWatch {
   std::vector<size_t> places_;  // those that have memory
   std::vector<Viewer> viewers_;
   std::vector<Planned> planned_;  // by id
-  bool plans_ = false;            // this turn has a plan
-  bool kept_ = false;             // and planned_ is of it
+  bool has_plan_ = false;         // this turn has one
+  bool kept_ = false;             // planned_ is of the last plan
   Nanos kept_at_ = 0;
   Nanos planning_ = 0;    // what planned() took in this turn
   Nanos words_from_ = 0;  // until then no words are made

@@ -4,13 +4,14 @@
 #include <numeric>
 #include <vector>
 
+#include "cache/groups_fixture.h"
 #include "cache/sequences/kv_cache.h"
 
 namespace kvasir {
 namespace {
 
 // Three layers of the cache, a group each: two parts of a state, and K and V. Blocks of 16 tokens.
-class StatesTest : public testing::Test {
+class StatesTest : public GroupsFixture {
  protected:
   static constexpr SeqId kA{1}, kB{2};
   static CacheOptions options() {
@@ -20,29 +21,12 @@ class StatesTest : public testing::Test {
     o.device_bytes = o.geometry.kv_block_bytes() * 24;
     return o;
   }
-  StatesTest() : cache_(options()) {}
-  ~StatesTest() override { check(); }
-  void check() { EXPECT_EQ(cache_.check_integrity().message(), ""); }
-  void submit(uint64_t step, SeqId seq, uint32_t end) {
-    StepSlice slice;
-    slice.seq = seq;
-    slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {LayerSet::all(3), {}}, StepId{step});
-    cache_.step_submitted(StepId{step}, {&slice, 1});
-    check();
-  }
-  void end(uint64_t step, std::vector<SeqId> deferred = {}) {
-    cache_.step_ended(StepId{step}, true, deferred);
-    check();
-  }
+  StatesTest() : GroupsFixture(options()) {}
   void add(SeqId seq, uint32_t length) {
     std::vector<Token> tokens(length);
     std::iota(tokens.begin(), tokens.end(), 0);
     cache_.add_sequence(seq, std::move(tokens), "");
   }
-  uint32_t held(SeqId seq) { return cache_.summary(seq).kv_cells(Tier::kDevice); }
-
-  KvCache cache_;
 };
 
 TEST_F(StatesTest, ASequenceHoldsTheStateOfItsLastFullBlockAndOfItsTail) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cache/groups_fixture.h"
 #include "cache/sequences/kv_cache.h"
 #include "plan/kv_placement.h"
 
@@ -77,7 +78,7 @@ TEST(Windows, AGroupWithOtherLayersHasNone) {
 }
 
 // Blocks of 16 tokens, a window of 40 in groups 0 and 1, none in group 2.
-class WindowsTest : public testing::Test {
+class WindowsTest : public GroupsFixture {
  protected:
   static CacheOptions options() {
     CacheOptions o;
@@ -88,22 +89,8 @@ class WindowsTest : public testing::Test {
     o.disk_bytes = o.geometry.cell_stride(Form::kKv, Tier::kDisk) * 3 * 24;
     return o;
   }
-  WindowsTest() : cache_(options()) {}
-  ~WindowsTest() override { check(); }
-  void check() { EXPECT_EQ(cache_.check_integrity().message(), ""); }
+  WindowsTest() : GroupsFixture(options()) {}
 
-  void submit(uint64_t step, SeqId seq, uint32_t end) {
-    StepSlice slice;
-    slice.seq = seq;
-    slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {LayerSet::all(3), {}}, StepId{step});
-    cache_.step_submitted(StepId{step}, {&slice, 1});
-    check();
-  }
-  void end(uint64_t step, std::vector<SeqId> deferred = {}) {
-    cache_.step_ended(StepId{step}, true, deferred);
-    check();
-  }
   void save_all() {
     for (std::vector<Transfer> out = cache_.save_idle({}); !out.empty(); out = cache_.save_idle({})) {
       check();
@@ -120,11 +107,8 @@ class WindowsTest : public testing::Test {
     cache_.remove_sequence(other);
     check();
   }
-  uint32_t held(SeqId seq) { return cache_.summary(seq).kv_cells(Tier::kDevice); }
   uint32_t promised(SeqId seq) { return cache_.promised_cells(seq)[index_of(Tier::kDevice)]; }
   int64_t free_cells() { return cache_.budget(Tier::kDevice).available_cells(); }
-
-  KvCache cache_;
 };
 
 TEST_F(WindowsTest, DeadCellsAreGivenUpWhenTheStepHasEnded) {

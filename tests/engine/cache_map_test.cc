@@ -430,7 +430,7 @@ class CountingSink final : public MapSink {
 TEST(LiveMap, WordsArePausedOnceTheyHaveTakenTheirShare) {
   for (const bool record : {false, true}) {
     SCOPED_TRACE(record);
-    CountingSink live(1'000'000'000), all(0);  // a pause of minutes at the least
+    CountingSink live(UINT32_MAX), all(0);  // a pause of minutes at the least
     EngineOptions options = small_options();
     options.map = record ? static_cast<MapSink*>(&all) : &live;
     const MonotonicClock clock;
@@ -447,6 +447,37 @@ TEST(LiveMap, WordsArePausedOnceTheyHaveTakenTheirShare) {
     EXPECT_EQ((record ? all : live).plans_in_words, record ? kRequests : 1);
     EXPECT_GT(engine.metrics().seconds_map, 0);
   }
+}
+
+// Wants a frame when the turn's plan has been made, in every other turn.
+class LateSink final : public MapSink {
+ public:
+  void begin(const MapShape&) override {}
+  bool watched() const override { return true; }
+  bool wants_frame() const override { return ++asked_ % 2 == 0; }
+  void show(MapFrame frame) override {
+    ++frames;
+    for (const MapSequence& s : frame.sequences) without_rows += s.row_kind == SequenceFacts::kNoRows;
+  }
+  uint64_t frames = 0, without_rows = 0;
+
+ private:
+  mutable uint64_t asked_ = 0;
+};
+
+TEST(LiveMap, AFrameThatIsWantedAfterThePlanShowsWhatAPlanWanted) {
+  LateSink sink;
+  EngineOptions options = small_options();
+  options.map = &sink;
+  const MonotonicClock clock;
+  VirtualClock scripted;
+  ScriptedExecutor executor(scripted, 1, kStep);
+  Engine engine(options, make_policy("sarathi").value(), executor, clock);
+  ASSERT_TRUE(engine.submit(request(40, 30), std::make_shared<CollectingSink>()).ok());
+  while (engine.step()) {
+  }
+  EXPECT_GT(sink.frames, 3u);
+  EXPECT_EQ(sink.without_rows, 0u) << "each turn has a plan with rows of the one request";
 }
 
 // A page that is loaded again: its viewer joins when the former one has just left.

@@ -3,34 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 
+#include "exec/reference_math.h"
 #include "ops/cpu/kernels.h"
-#include "ops/det_math.h"
 #include "ops/rope_table.h"
 #include "support/block_weights.h"
 
 namespace kvasir::test {
 namespace {
-
-// The engine's own exp: its error, its exact values and that all instruction sets agree have tests of their
-// own. It takes sixteen lanes for one value, so the quickest set it is.
-float exp_of(float x) {
-  static const ops::Kernels& kernels = ops::kernels_for(ops::detect_isa());
-  float out = 0;
-  kernels.exp_shifted(&x, 0.0f, 1, &out);
-  return out;
-}
-
-float tree_add(const float* lanes, int n) {
-  float half[16];
-  std::copy_n(lanes, n, half);
-  for (int w = n / 2; w > 0; w /= 2) {
-    for (int i = 0; i < w; ++i) half[i] = half[i] + half[i + w];
-  }
-  return half[0];
-}
 
 float capped(float x, float cap) {
   return cap * (1.0f - 2.0f / (1.0f + exp_of(x * (2.0f / cap))));
@@ -59,16 +40,6 @@ Partial subtree(const std::vector<Partial>& leaves, size_t begin, size_t count) 
 
 float to_bf16(float x) {
   return ops::bf16_to_f32(ops::f32_to_bf16(x));
-}
-
-void add(std::vector<float>& values, const std::vector<float>& bias) {
-  for (size_t i = 0; i < bias.size(); ++i) values[i] = values[i] + bias[i];
-}
-
-std::vector<float> of_expert(const std::vector<float>& all, size_t expert, size_t experts) {
-  const auto width = static_cast<std::ptrdiff_t>(all.size() / experts);
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert) * width;
-  return {begin, begin + width};
 }
 
 }  // namespace
@@ -368,82 +339,6 @@ std::vector<float> ReferenceDecoder::latent_values(const LayerWeights& layer,
   return out;
 }
 
-std::vector<float> ReferenceDecoder::recur(size_t layer, const std::vector<float>& normed) {
-  const ModelSpec& c = file_.spec();
-  const RecurrentSpec& r = c.recurrent;
-  const RecurrentWeights& w = file_.weights().layers[layer].recurrent;
-  State& state = states_[layer];
-  const auto kh = static_cast<size_t>(r.key_heads), vh = static_cast<size_t>(r.value_heads), share = vh / kh;
-  const auto kd = static_cast<size_t>(r.key_dim), vd = static_cast<size_t>(r.value_dim);
-  std::vector<float> all, z;
-  if (w.qkvz.present()) {
-    // By key head: q, k, then v and z of its value heads.
-    const std::vector<float> mixed = multiply(w.qkvz, normed);
-    const size_t group = 2 * kd + 2 * share * vd;
-    const auto take = [&](size_t first, size_t count, std::vector<float>& to) {
-      for (size_t h = 0; h < kh; ++h) {
-        const auto at = mixed.begin() + static_cast<std::ptrdiff_t>(h * group + first);
-        to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(count));
-      }
-    };
-    take(0, kd, all);
-    take(kd, kd, all);
-    take(2 * kd, share * vd, all);
-    take(2 * kd + share * vd, share * vd, z);
-  } else {
-    all = multiply(w.qkv, normed);
-    z = multiply(w.z, normed);
-  }
-  const std::vector<float> ba = multiply(w.ba, normed);
-  state.inputs.push_back(all);
-  const auto taps = static_cast<size_t>(r.taps);
-  for (size_t i = 0; i < all.size(); ++i) {
-    float sum = 0;
-    for (size_t t = 0; t < taps; ++t) {
-      const size_t back = taps - 1 - t;
-      const float x = back <= position_ ? state.inputs[position_ - back][i] : 0.0f;
-      sum = std::fma(x, w.convolution[i * taps + t], sum);
-    }
-    all[i] = sum / (1.0f + exp_of(-sum));
-  }
-  if (state.matrices.empty()) state.matrices.assign(vh * kd * vd, 0.0f);
-  const float n = static_cast<float>(kd), epsilon = 1e-6f / n;
-  std::vector<float> out;
-  for (size_t h = 0; h < vh; ++h) {
-    const size_t head = h / share;
-    const auto part = [&](size_t first, size_t count) {
-      const auto at = all.begin() + static_cast<std::ptrdiff_t>(first);
-      return std::vector<float>(at, at + static_cast<std::ptrdiff_t>(count));
-    };
-    const auto q = norm_of(part(head * kd, kd), std::vector<float>(kd, 1.0f / n), epsilon);
-    const auto k = norm_of(part((kh + head) * kd, kd), std::vector<float>(kd, 1.0f / std::sqrt(n)), epsilon);
-    const auto v = part(2 * kh * kd + h * vd, vd);
-    const float b = ba[head * 2 * share + h % share];
-    const float a = ba[head * 2 * share + share + h % share] + w.dt_bias[h];
-    const float time =
-        a > 20 ? a : static_cast<float>(ops::det_log(1.0 + ops::det_exp(static_cast<double>(a))));
-    const auto decay = static_cast<float>(ops::det_exp(static_cast<double>(w.a[h] * time)));
-    const auto beta = static_cast<float>(1.0 / (1.0 + ops::det_exp(-static_cast<double>(b))));
-    float* s = state.matrices.data() + h * kd * vd;
-    std::vector<float> y(vd);
-    for (size_t j = 0; j < vd; ++j) {
-      float known = 0;
-      for (size_t i = 0; i < kd; ++i) known = std::fma(s[i * vd + j] * decay, k[i], known);
-      const float change = (v[j] - known) * beta;
-      for (size_t i = 0; i < kd; ++i) {
-        s[i * vd + j] = std::fma(k[i], change, s[i * vd + j] * decay);
-        y[j] = std::fma(s[i * vd + j], q[i], y[j]);
-      }
-    }
-    y = norm(y, w.norm);
-    for (size_t j = 0; j < vd; ++j) {
-      const float gate = z[h * vd + j];
-      out.push_back((gate / (1.0f + exp_of(-gate))) * y[j]);
-    }
-  }
-  return out;
-}
-
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
   const ModelSpec& c = file_.spec();
   const auto hd = static_cast<size_t>(c.head_dim),
@@ -618,106 +513,6 @@ std::vector<float> ReferenceDecoder::gated(const WeightMatrix& gate_matrix, cons
   auto down = multiply(down_matrix, gate);
   add(down, biases.down);
   return down;
-}
-
-std::vector<float> ReferenceDecoder::scores(const WeightMatrix& router, const std::vector<float>& x) const {
-  std::vector<float> out;
-  std::vector<float> row(x.size());
-  for (int64_t i = 0; i < router.rows; ++i) {
-    ops::dequantize_row(router.type, router.data + static_cast<uint64_t>(i) * router.row_bytes(),
-                        router.columns, row.data());
-    float sum = 0;
-    for (size_t k = 0; k < x.size(); ++k) sum = std::fma(x[k], row[k], sum);
-    out.push_back(sum);
-  }
-  return out;
-}
-
-std::vector<float> ReferenceDecoder::expert_weights(const ExpertWeights& experts,
-                                                    const std::vector<float>& x) const {
-  const ExpertSpec& spec = file_.spec().experts;
-  const auto count = static_cast<size_t>(spec.count);
-  std::vector<float> score = scores(experts.router, x);
-  add(score, experts.router_bias);
-  std::vector<float> p, choice;
-  float divisor = 1;
-  if (spec.gating == Gating::kSoftmax) {
-    const float max = *std::max_element(score.begin(), score.end());
-    float lanes[16] = {};
-    for (size_t i = 0; i < count; ++i) {
-      p.push_back(exp_of(score[i] - max));
-      lanes[i % 16] = lanes[i % 16] + p[i];
-    }
-    divisor = tree_add(lanes, 16);
-    choice = score;
-  } else {
-    for (const float s : score) p.push_back(1.0f / (1.0f + exp_of(-s)));
-    choice = spec.groups_used < spec.groups ? p : score;
-  }
-  if (!experts.selection_bias.empty()) {
-    for (size_t i = 0; i < count; ++i) choice[i] = p[i] / divisor + experts.selection_bias[i];
-  }
-  // Groups by the sum of their two best, or of a softmax by the best, then experts: of equal ones the first.
-  const size_t groups = static_cast<size_t>(spec.groups), size = count / groups;
-  std::vector<bool> open(count, groups == 1);
-  for (int32_t n = 0; n < spec.groups_used && groups > 1; ++n) {
-    size_t best = groups;
-    float most = 0;
-    for (size_t g = 0; g < groups; ++g) {
-      std::vector<float> in(choice.begin() + static_cast<std::ptrdiff_t>(g * size),
-                            choice.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
-      std::sort(in.begin(), in.end(), std::greater<>());
-      const float worth = spec.gating == Gating::kSoftmax ? in[0] : in[0] + in[1];
-      if (!open[g * size] && (best == groups || worth > most)) {
-        best = g;
-        most = worth;
-      }
-    }
-    for (size_t i = 0; i < size; ++i) open[best * size + i] = true;
-  }
-  std::vector<bool> chosen(count);
-  for (int32_t n = 0; n < spec.used; ++n) {
-    size_t best = count;
-    for (size_t i = 0; i < count; ++i) {
-      if (open[i] && !chosen[i] && (best == count || choice[i] > choice[best])) best = i;
-    }
-    chosen[best] = true;
-  }
-  if (spec.renormalise) {
-    float sum = 0;
-    for (size_t i = 0; i < count; ++i) sum = chosen[i] ? sum + p[i] : sum;
-    divisor = spec.gating == Gating::kSoftmax ? sum : 1e-20f + sum;
-  }
-  std::vector<float> out(count, 0.0f);
-  for (size_t i = 0; i < count; ++i) {
-    if (chosen[i]) out[i] = p[i] / divisor * spec.weight_scale;
-  }
-  return out;
-}
-
-std::vector<float> ReferenceDecoder::mix_experts(const ExpertWeights& experts,
-                                                 const std::vector<float>& x) const {
-  const std::vector<float> weights = expert_weights(experts, x);
-  std::vector<float> out(x.size(), 0.0f);
-  const auto add_scaled = [&out](const std::vector<float>& y, float weight) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = std::fma(weight, y[i], out[i]);
-  };
-  for (size_t e = 0; e < weights.size(); ++e) {
-    if (weights[e] == 0) continue;
-    const Biases biases = {of_expert(experts.gate_bias, e, weights.size()),
-                           of_expert(experts.up_bias, e, weights.size()),
-                           of_expert(experts.down_bias, e, weights.size())};
-    std::vector<float> input = x;
-    const bool weighs_input = file_.spec().experts.weighs_inputs;
-    for (float& f : input) f = weighs_input ? f * weights[e] : f;
-    add_scaled(gated(experts.gate[e], experts.up[e], experts.down[e], input, biases),
-               weighs_input ? 1 : weights[e]);
-  }
-  if (!experts.shared_up.present()) return out;
-  const float weight =
-      experts.shared_router.present() ? 1.0f / (1.0f + exp_of(-scores(experts.shared_router, x)[0])) : 1.0f;
-  add_scaled(gated(experts.shared_gate, experts.shared_up, experts.shared_down, x), weight);
-  return out;
 }
 
 void ReferenceDecoder::add_to(std::vector<float>& x, std::vector<float> branch,

@@ -144,26 +144,10 @@ void FolderConfig::read_recurrence() {
   out.set_u32(key("ssm.inner_size"), value_heads * count("linear_value_head_dim", 128));
   const int64_t interval = fields.integer("full_attention_interval", 1, kMost).value_or(4);
   out.set_u32(key("full_attention_interval"), static_cast<uint32_t>(interval));
-  const auto types = fields.texts("layer_types");
-  if (types && static_cast<int64_t>(types->size()) != layers) {
-    fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
-    return;
-  }
-  std::vector<int32_t> recurrent;
-  for (int64_t l = 0; l < layers; ++l) {
-    bool is = (l + 1) % interval != 0;
-    if (types) {
-      const std::string& type = (*types)[static_cast<size_t>(l)];
-      if (type != "linear_attention" && type != "full_attention") {
-        fields.unsupported("layer_types", "where only linear_attention and full_attention are supported");
-        return;
-      }
-      is = type == "linear_attention";
-    }
-    recurrent_layers.push_back(is);
-    recurrent.push_back(is ? 1 : 0);
-  }
-  out.set_i32s("kvasir.layer_recurrent", recurrent);
+  std::vector<bool> otherwise;
+  for (int64_t l = 1; l <= layers; ++l) otherwise.push_back(l % interval != 0);
+  recurrent_layers = layers_of_type("linear_attention", otherwise);
+  out.set_i32s("kvasir.layer_recurrent", {recurrent_layers.begin(), recurrent_layers.end()});
 }
 
 int64_t FolderConfig::sliding_window() {
@@ -171,30 +155,34 @@ int64_t FolderConfig::sliding_window() {
   return fields.integer("sliding_window", 0, kMost).value_or(architecture.defaults.sliding_window);
 }
 
-void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherwise) {
-  std::vector<bool> windowed = otherwise;
-  if (const auto types = fields.texts("layer_types")) {
-    if (static_cast<int64_t>(types->size()) != layers) {
-      fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
-      return;
-    }
-    windowed.clear();
-    for (const std::string& type : *types) {
-      if (type != "sliding_attention" && type != "full_attention") {
-        fields.unsupported("layer_types", "where only sliding_attention and full_attention are supported");
-        return;
-      }
-      windowed.push_back(type == "sliding_attention");
+std::vector<bool> FolderConfig::layers_of_type(std::string_view type, const std::vector<bool>& otherwise) {
+  const auto types = fields.texts("layer_types");
+  if (!types) return otherwise;
+  if (static_cast<int64_t>(types->size()) != layers) {
+    fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
+    return otherwise;
+  }
+  std::vector<bool> out;
+  for (const std::string& one : *types) {
+    out.push_back(one == type);
+    if (one != type && one != "full_attention") {
+      fields.unsupported("layer_types", fmt::format("where only {} and full_attention are supported", type));
     }
   }
+  return out;
+}
+
+void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherwise) {
+  const std::vector<bool> windowed = layers_of_type("sliding_attention", otherwise);
   if (window == 0 || std::find(windowed.begin(), windowed.end(), true) == windowed.end()) window = 0;
   std::vector<int32_t> windows, ropes;
   for (const bool has : windowed) windows.push_back(has ? static_cast<int32_t>(window) : 0);
   out.set_u32(key("attention.sliding_window"), static_cast<uint32_t>(window));
   out.set_i32s("kvasir.layer_windows", windows);
   if (architecture.name != "gemma3" && architecture.name != "cohere2") return;
-  const bool two = architecture.name == "gemma3";
-  for (const bool has : windowed) ropes.push_back(two ? (has ? 1 : 0) : (has ? 0 : -1));
+  // The others have the first RoPE, or none.
+  const int32_t with = architecture.name == "gemma3" ? 1 : 0;
+  for (const bool has : windowed) ropes.push_back(has ? with : with - 1);
   out.set_i32s("kvasir.layer_ropes", ropes);
 }
 

@@ -111,7 +111,10 @@ struct FolderConfig {
   void read_rope();
   // A RoPE of layers without a window, and one of those with: Gemma 3.
   void read_two_ropes();
-  // Windows of the layers that "layer_types" says, or else those that `otherwise` says.
+  // The layers that "layer_types" names so, where all others are of "full_attention"; without the field those
+  // of `otherwise`. A field that says something else is an error of `fields`.
+  std::vector<bool> layers_of_type(std::string_view type, const std::vector<bool>& otherwise);
+  // Windows of the layers that are of "sliding_attention".
   void write_windows(int64_t window, const std::vector<bool>& otherwise);
   // How many experts there are, by the field `count`, how many of them a row takes, and their width, if the
   // field `ffn` is not empty.

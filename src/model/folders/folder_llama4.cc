@@ -18,24 +18,14 @@ void write_llama4_temperature(FolderConfig& c) {
   c.out.set_u32(c.key("attention.temperature_length"), static_cast<uint32_t>(interval));
 }
 
-// Layers with RoPE attend within chunks, or those that "layer_types" says.
-void write_llama4_chunks(FolderConfig& c, std::vector<bool> chunked) {
+// turned: layers with RoPE, which attend within chunks where "layer_types" does not say which do.
+void write_llama4_chunks(FolderConfig& c, const std::vector<bool>& turned) {
   const int64_t chunk = c.fields.is_null("attention_chunk_size")
                             ? 0
                             : c.fields.integer("attention_chunk_size", 1, INT32_MAX).value_or(8192);
-  if (const auto types = c.fields.texts("layer_types"); types && !types->empty()) {
-    if (static_cast<int64_t>(types->size()) != c.layers) {
-      return c.fields.unsupported("layer_types",
-                                  fmt::format("where one for each of {} layers is needed", c.layers));
-    }
-    for (size_t l = 0; l < types->size(); ++l) {
-      chunked[l] = (*types)[l] == "chunked_attention";
-      if (chunked[l] || (*types)[l] == "full_attention") continue;
-      c.fields.unsupported("layer_types", "where only chunked_attention and full_attention are supported");
-    }
-  }
   std::vector<int32_t> windows;
-  for (const bool has : chunked) windows.push_back(has ? static_cast<int32_t>(chunk) : 0);
+  for (const bool has : c.layers_of_type("chunked_attention", turned))
+    windows.push_back(has ? static_cast<int32_t>(chunk) : 0);
   c.out.set_i32s("kvasir.layer_windows", windows);
 }
 

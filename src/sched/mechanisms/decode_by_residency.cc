@@ -5,6 +5,7 @@
 
 #include "sched/mechanisms/allow_prefill_budget.h"
 #include "sched/mechanisms/availability_forecast.h"
+#include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/retained_layers.h"
 
 namespace kvasir {

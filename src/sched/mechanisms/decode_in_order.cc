@@ -1,6 +1,6 @@
 #include "sched/mechanisms/decode_in_order.h"
 
-#include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/refused.h"
 
 namespace kvasir {
 

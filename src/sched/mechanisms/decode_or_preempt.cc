@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "sched/mechanisms/refused.h"
+
 namespace kvasir {
 
 std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences) {
@@ -31,12 +33,6 @@ uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
   return static_cast<uint32_t>(std::count_if(view.running.begin(), view.running.end(), [&](const SeqView& s) {
     return wants_block(view, s) && !builder.has_rows(s.id) && !builder.preempted(s.id);
   }));
-}
-
-void say_no_free_block(const SeqView& seq, PlanBuilder& builder) {
-  if (builder.kv_placement(seq).streams || builder.available_blocks() > 0) return;
-  const auto coming = static_cast<double>(std::max<int64_t>(0, builder.coming_blocks()));
-  builder.because({Cause::kNoFreeBlock, seq.id, {}, 1, coming});
 }
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,

@@ -27,10 +27,6 @@ inline Reason preempted_for_token(Cause rule, const SeqView& seq, const SeqView&
   return {rule, seq.id, other.id, /*blocks=*/1};
 }
 
-// Says that it has no row because no block can be had; nothing where something else kept it out, such as the
-// slower tier. REQUIRES: it can run, and its decode was refused.
-void say_no_free_block(const SeqView& seq, PlanBuilder& builder);
-
 // What happens to the cells of a sequence that is preempted.
 enum class PreemptBy {
   kRecompute,  // given up

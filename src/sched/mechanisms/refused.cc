@@ -22,4 +22,10 @@ bool refused(const View& view, const SeqView& seq, const AdmitOptions& options, 
   return false;
 }
 
+void say_no_free_block(const SeqView& seq, PlanBuilder& builder) {
+  if (builder.kv_placement(seq).streams || builder.available_blocks() > 0) return;
+  const auto coming = static_cast<double>(std::max<int64_t>(0, builder.coming_blocks()));
+  builder.because({Cause::kNoFreeBlock, seq.id, {}, 1, coming});
+}
+
 }  // namespace kvasir
