@@ -551,18 +551,6 @@ DrawnChart drawn(const RowChart& chart) {
   return {draw(chart, kWidth), draw(chart, kPhoneWidth)};
 }
 
-std::string svg_chart(const Chart& chart) {
-  return draw(chart, kWidth);
-}
-
-std::string svg_chart(const BarChart& chart) {
-  return draw(chart, kWidth);
-}
-
-std::string svg_chart(const RowChart& chart) {
-  return draw(chart, kWidth);
-}
-
 std::string readable(double value, AxisUnit unit) {
   switch (unit) {
     case AxisUnit::kMillis:

@@ -92,18 +92,13 @@ struct RowChart {
 };
 
 // The same chart as an <svg> element for wide pages and files, and as one for phones, with letters of the
-// same size and less of everything else.
+// same size and less of everything else. One without points says so; values that are not finite are left out.
 struct DrawnChart {
   std::string wide, phone;
 };
 DrawnChart drawn(const Chart& chart);
 DrawnChart drawn(const BarChart& chart);
 DrawnChart drawn(const RowChart& chart);
-
-// The wide one alone. A chart without points says so. Values that are not finite are left out.
-std::string svg_chart(const Chart& chart);
-std::string svg_chart(const BarChart& chart);
-std::string svg_chart(const RowChart& chart);
 
 // The same as a file of its own, with its colours, black on white.
 std::string svg_file(const std::string& svg);

@@ -22,6 +22,11 @@
 namespace kvasir {
 namespace {
 
+template <typename AnyChart>
+std::string svg_of(const AnyChart& chart) {
+  return drawn(chart).wide;
+}
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -398,20 +403,20 @@ TEST(Html, WhatIsNoResultIsSaid) {
 TEST(Svg, PointsLieWhereTheAxesSay) {
   // The plot is from x = 62 to 546 and from y = 274 (0) to 30 (100).
   Chart chart{"t<", "x", "y", false, 100, {{"line", 1, false, true, {0, 5, 10}, {0, 50, 100}, {0, 10, 0}}}};
-  const std::string svg = svg_chart(chart);
+  const std::string svg = svg_of(chart);
   EXPECT_THAT(svg, HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
   EXPECT_THAT(svg, HasSubstr("M304.0 176.4V127.6"));  // 40 to 60
   EXPECT_THAT(svg, HasSubstr("t&lt;"));
   chart.log_x = true;
   chart.lines[0].x = {1, 10, 100};
-  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
+  EXPECT_THAT(svg_of(chart), HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
   chart.lines[0].x = {kInf, kInf, kInf};
-  EXPECT_THAT(svg_chart(chart), HasSubstr("nothing to draw"));
+  EXPECT_THAT(svg_of(chart), HasSubstr("nothing to draw"));
 }
 
 // The attributes by which a reader tells a line: colour, dashes and mark.
 std::string look_of(size_t system) {
-  const std::string svg = svg_chart(Chart{"", "", "", false, 0, {{"", system, false, true, {1}, {1}, {}}}});
+  const std::string svg = svg_of(Chart{"", "", "", false, 0, {{"", system, false, true, {1}, {1}, {}}}});
   const size_t from = svg.find("<polyline"), to = svg.find("<g class=\"p\"");
   return svg.substr(from, to - from);
 }
@@ -432,7 +437,7 @@ TEST(Svg, AxesAreWrittenAsPeopleDo) {
   Chart chart{"t", "x", "TTFT", false, 0, {{"a", 0, false, true, {1, 2}, {1e3, 8e4}, {}}}};
   chart.y_unit = AxisUnit::kMillis;
   chart.bounds = {{20'000, "bound", false}, {1e9, "far away", false}};
-  const std::string svg = svg_chart(chart);
+  const std::string svg = svg_of(chart);
   EXPECT_THAT(svg, HasSubstr(">TTFT, s</text>"));
   EXPECT_THAT(svg, HasSubstr(">80</text>"));
   EXPECT_THAT(svg, HasSubstr(">bound 20 s</text>"));
@@ -441,7 +446,7 @@ TEST(Svg, AxesAreWrittenAsPeopleDo) {
   EXPECT_THAT(svg, HasSubstr(">far away 1 M s ↑</text>")) << "above the chart";
   chart.log_y = true;
   chart.bounds = {{1, "low", false}, {0.5, "lower", false}, {9, "right", true}, {-1, "left", true}};
-  const std::string other = svg_chart(chart);
+  const std::string other = svg_of(chart);
   for (const char* text :
        {">low 1 ms ↓</text>", ">lower 0.5 ms ↓</text>", ">right 9 →</text>", ">left -1 ←</text>"}) {
     EXPECT_THAT(other, HasSubstr(text));
@@ -453,7 +458,7 @@ TEST(Svg, APhoneHasAChartOfItsOwn) {
   Chart chart{"A title that is too long for a phone and has two lines", "x", "y", false, 100,
               {{"line", 0, false, true, {0, 10}, {0, 100}, {}}}};
   const DrawnChart both = drawn(chart);
-  EXPECT_EQ(both.wide, svg_chart(chart));
+  EXPECT_EQ(both.wide, svg_of(chart));
   EXPECT_THAT(both.wide, HasSubstr("<svg class=\"wide\" viewBox=\"0 0 560 "));
   EXPECT_THAT(both.phone, HasSubstr("<svg class=\"phone\" viewBox=\"0 0 312 "));
   // 300 / 7.4 = 40 letters a line; all below is 17 lower.
@@ -481,15 +486,14 @@ TEST(Svg, AnotherSourcesFiguresAreHollowMarksAndBands) {
   Chart chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {1, 2}, {50, 100}, {}}}};
   chart.lines.push_back({"theirs", 0, false, true, {2}, {80}, {}, /*hollow=*/true});
   chart.bands = {{150, 200, "paper", 0}};
-  const std::string svg = svg_chart(chart);
+  const std::string svg = svg_of(chart);
   // From y = 274 (0) to 30 (210): the band is on the chart though no value is as high.
   EXPECT_THAT(svg, HasSubstr("y=\"41.6\" width=\"484.0\" height=\"58.1\"><title>paper 150 to 200</title>"));
   EXPECT_THAT(
       svg, HasSubstr("<circle r=\"3.2\" cx=\"546.0\" cy=\"181.0\" class=\"o\" style=\"stroke:var(--c0)\"/>"));
   EXPECT_THAT(svg, HasSubstr("<title>theirs: 80 at 2</title>"));
   chart.bands[0].high = 150;
-  EXPECT_THAT(svg_chart(chart), HasSubstr("height=\"1.5\"><title>paper 150</title>"))
-      << "one value is a line";
+  EXPECT_THAT(svg_of(chart), HasSubstr("height=\"1.5\"><title>paper 150</title>")) << "one value is a line";
   const auto lines = [](const std::string& of) {
     size_t n = 0;
     for (size_t at = of.find("<polyline"); at != std::string::npos; at = of.find("<polyline", at + 1)) ++n;
@@ -503,22 +507,22 @@ TEST(Svg, ALogarithmicAxisHasUnits) {
   chart.y_unit = AxisUnit::kMillis;
   chart.log_y = true;
   // From 100 ms (y = 274) to 12.6 s (30).
-  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,264.8 546.0,32.5\""));
-  EXPECT_THAT(svg_chart(chart), HasSubstr(">200 ms</text>"));
-  EXPECT_THAT(svg_chart(chart), HasSubstr(">10 s</text>"));
+  EXPECT_THAT(svg_of(chart), HasSubstr("points=\"62.0,264.8 546.0,32.5\""));
+  EXPECT_THAT(svg_of(chart), HasSubstr(">200 ms</text>"));
+  EXPECT_THAT(svg_of(chart), HasSubstr(">10 s</text>"));
   chart.lines[0].y[0] = 0;
-  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 546.0,41.6\"")) << "zero has no logarithm";
+  EXPECT_THAT(svg_of(chart), HasSubstr("points=\"62.0,274.0 546.0,41.6\"")) << "zero has no logarithm";
 }
 
 TEST(Svg, ValuesBelowZeroAreOnTheChart) {
   // From -10.5 (y = 274) to 21 (30).
   const std::string svg =
-      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-10, 20}, {}}}});
+      svg_of(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-10, 20}, {}}}});
   EXPECT_THAT(svg, HasSubstr("points=\"62.0,270.1 546.0,37.7\""));
   EXPECT_THAT(svg, HasSubstr(">-10</text>"));
   EXPECT_THAT(svg, HasSubstr(">0</text>"));
   const std::string small =
-      svg_chart(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-0.4, 0.4}, {}}}});
+      svg_of(Chart{"t", "x", "y", false, 0, {{"a", 0, false, true, {0, 1}, {-0.4, 0.4}, {}}}});
   EXPECT_THAT(small, Not(HasSubstr(">-0</text>")));
   EXPECT_THAT(small, Not(HasSubstr("e-")));
 }
@@ -529,7 +533,7 @@ TEST(Svg, RowsHavePointsOfSeveralSystems) {
                  {"ours", "the paper's"},
                  {{"first", {{2, 0, 0.5}, {4, 8, 0, 1, true}}}, {"<second>", {{10}}}}};
   chart.unit = AxisUnit::kPercent;
-  const std::string svg = svg_chart(chart);
+  const std::string svg = svg_of(chart);
   // Names of eight letters: the plot is from x = 69.6 (0) to 540 (10.5).
   EXPECT_THAT(svg, HasSubstr("<circle r=\"3.2\" cx=\"159.2\" cy=\"45.0\""));
   EXPECT_THAT(svg, HasSubstr("M136.8 45.0H181.6"));
@@ -541,12 +545,12 @@ TEST(Svg, RowsHavePointsOfSeveralSystems) {
   EXPECT_THAT(svg, HasSubstr("<title>ours: 10 % (&lt;second&gt;)</title>"));
   EXPECT_THAT(svg, HasSubstr(">the paper&#39;s</text>"));
   chart.rows[0].name = std::string(60, 'n');
-  EXPECT_THAT(svg_chart(chart), HasSubstr("x=\"8.0\" y=\"47.0\" text-anchor=\"start\">nnn"))
+  EXPECT_THAT(svg_of(chart), HasSubstr("x=\"8.0\" y=\"47.0\" text-anchor=\"start\">nnn"))
       << "long names lie above";
 }
 
 TEST(Svg, AFileStandsAlone) {
-  const std::string file = svg_file(svg_chart(BarChart{"b", "x", {{"one", 2, 1, 3, true, ""}, {"two", 1}}}));
+  const std::string file = svg_file(svg_of(BarChart{"b", "x", {{"one", 2, 1, 3, true, ""}, {"two", 1}}}));
   EXPECT_EQ(file.find("<?xml"), 0u);
   EXPECT_THAT(file, HasSubstr("xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_THAT(file, Not(HasSubstr("var(")));  // programs that make PDF of it know no variables

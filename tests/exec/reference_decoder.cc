@@ -7,6 +7,7 @@
 
 #include "exec/reference_math.h"
 #include "ops/cpu/kernels.h"
+#include "ops/det_math.h"
 #include "ops/rope_table.h"
 #include "support/block_weights.h"
 

@@ -162,14 +162,14 @@ std::vector<bool> FolderConfig::layers_of_type(std::string_view type, const std:
     fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
     return otherwise;
   }
-  std::vector<bool> out;
+  std::vector<bool> are;
   for (const std::string& one : *types) {
-    out.push_back(one == type);
+    are.push_back(one == type);
     if (one != type && one != "full_attention") {
       fields.unsupported("layer_types", fmt::format("where only {} and full_attention are supported", type));
     }
   }
-  return out;
+  return are;
 }
 
 void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherwise) {
