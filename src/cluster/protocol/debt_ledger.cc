@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutant.h"
+#include "base/units.h"
 
 namespace kvasir::cluster {
 namespace {
@@ -14,6 +15,7 @@ struct Candidate {
   size_t others = 0;
   uint32_t distance = 0;
   uint32_t room = 0;
+  uint32_t blocks = 0;    // that it lends
   bool reserved = false;  // it counts against the spare of the reservation
   bool before_own = false;
   LedgerEntry* entry = nullptr;
@@ -23,6 +25,19 @@ struct Candidate {
     return std::tie(a.others, a.distance, a_host, b.room) < std::tie(b.others, b.distance, b_host, a.room);
   }
 };
+
+// Divides what they lend in all evenly, as far as each has room: they attend side by side.
+void lend_alike(std::vector<Candidate*> creditors) {
+  uint32_t left = 0;
+  for (const Candidate* c : creditors) left += c->blocks;
+  std::sort(creditors.begin(), creditors.end(),
+            [](const Candidate* a, const Candidate* b) { return a->room < b->room; });
+  for (size_t i = 0; i < creditors.size(); ++i) {
+    const auto rest = static_cast<uint32_t>(creditors.size() - i);
+    creditors[i]->blocks = std::min(creditors[i]->room, ceil_div(left, rest));
+    left -= creditors[i]->blocks;
+  }
+}
 
 }  // namespace
 
@@ -176,17 +191,28 @@ Allocation DebtLedger::allocate(const Demand& demand, bool to_creditors,
   if (one) std::erase_if(there, [&](const Candidate& c) { return c.room < demand.most; });
   std::sort(there.begin(), there.end());
   uint32_t left = std::min(demand.most, out.room), got = 0, spare_left = spare;
+  std::vector<Candidate*> on_devices, on_hosts;
+  for (Candidate& c : there) {
+    if (left == 0 || (on_devices.size() + on_hosts.size() >= kMostCreditors && got >= demand.least)) break;
+    if (c.reserved) c.room = std::min(c.room, spare_left);
+    c.blocks = std::min(c.room, left);
+    if (c.blocks == 0) continue;
+    if (c.reserved) {
+      c.room = c.blocks;
+      spare_left -= c.blocks;
+    }
+    left -= c.blocks;
+    got += c.blocks;
+    (c.entry->figures.device ? on_devices : on_hosts).push_back(&c);
+  }
+  lend_alike(on_devices);
+  lend_alike(on_hosts);
   for (const Candidate& c : there) {
-    if (left == 0 || (out.shares.size() >= kMostCreditors && got >= demand.least)) break;
-    const uint32_t blocks = std::min({c.room, left, c.reserved ? spare_left : UINT32_MAX});
-    if (blocks == 0) continue;
-    if (c.reserved) spare_left -= blocks;
-    left -= blocks;
-    got += blocks;
-    out.shares.push_back({c.entry->id, blocks, c.before_own});
+    if (c.blocks == 0) continue;
+    out.shares.push_back({c.entry->id, c.blocks, c.before_own});
     std::vector<PeerId>& sent = c.entry->sent;
     if (std::find(sent.begin(), sent.end(), demand.debtor) == sent.end()) sent.push_back(demand.debtor);
-    c.entry->sent_blocks += std::min(blocks, UINT32_MAX - c.entry->sent_blocks);
+    c.entry->sent_blocks += std::min(c.blocks, UINT32_MAX - c.entry->sent_blocks);
     sort(*c.entry);
   }
   return out;

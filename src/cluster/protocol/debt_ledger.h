@@ -100,10 +100,11 @@ class DebtLedger {
   void clear();
 
   // Where a debtor may borrow. One creditor that has room for all is better than several, and more than three
-  // are named only if the least needs them. Those to which the fewest others were sent since their last
-  // heartbeat come first; among these the nearest, then device before host memory, then the most room. What
-  // is recommended counts as lent until the creditor's next heartbeat. Without `to_creditors` no instance is
-  // recommended that itself owes the debtor something.
+  // are named only if the least needs them; several divide it evenly, as far as each has room, for they
+  // attend side by side: those that lend on devices, and those that lend host memory for the rest. Those to
+  // which the fewest others were sent since their last heartbeat come first; among these the nearest, then
+  // device before host memory, then the most room. What is recommended counts as lent until the creditor's
+  // next heartbeat. Without `to_creditors` no instance is recommended that itself owes the debtor something.
   // Instances that may lend to one of `kept_for` are left out.
   Allocation allocate(const Demand& demand, bool to_creditors,
                       const std::optional<Reservation>& before = std::nullopt,

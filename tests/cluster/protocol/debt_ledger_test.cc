@@ -56,6 +56,23 @@ TEST(DebtLedger, OneCreditorIsBetterThanSeveralAndTheNearestIsFirst) {
       << "three at the most: far would be the fourth";
 }
 
+TEST(DebtLedger, SeveralDivideItEvenlyAsFarAsTheyHaveRoom) {
+  DebtLedger ledger;
+  const auto all = [&] {
+    ledger.update(named("a"), figures(60, "", true), 0);
+    ledger.update(named("b"), figures(50, "", true), 0);
+    ledger.update(named("c"), figures(10, "", true), 0);
+  };
+  all();
+  EXPECT_EQ(creditors(ledger, "me", 80), (Names{"a 40", "b 40"})) << "not 60 and 20; two have room for all";
+  all();
+  EXPECT_EQ(creditors(ledger, "me", 111, 111), (Names{"a 51", "b 50", "c 10"}));
+  all();
+  ledger.update(named("b"), figures(50, ""), 0);
+  EXPECT_EQ(creditors(ledger, "me", 80, 80), (Names{"a 60", "c 10", "b 10"}))
+      << "host memory lends what the devices leave";
+}
+
 TEST(DebtLedger, TheLeastComesOfAsManyAsItTakesOrOfNone) {
   DebtLedger ledger;
   for (const char* name : {"a", "b", "c", "d"}) ledger.update(named(name), figures(10, ""), 0);
