@@ -32,9 +32,15 @@ PRESETS = {
     # Latent attention of DeepSeek-V2-Lite's size without its experts, and the same heads with keys and values of their own.
     "latent": dict(layers=12, dim=1024, heads=16, kv_heads=16, head_dim=192, ffn=2816, vocab=32000, context=8192, kv_rank=512,
                    rope_dim=64, value_dim=128),
+    # Three layers of four with a gated delta rule, as in Qwen3-Next, and experts with a shared one.
+    "hybrid": dict(layers=12, dim=1024, heads=8, kv_heads=2, head_dim=128, ffn=704, vocab=32000, context=8192, experts=16,
+                   experts_used=2, architecture="qwen3next", key_heads=8, value_heads=16, state_dim=128),
+    # Sinks, windows of 128 positions in every other layer, biases and experts, as in gpt-oss.
+    "sinks": dict(layers=12, dim=1024, heads=16, kv_heads=4, head_dim=64, ffn=1408, vocab=32000, context=8192, experts=16,
+                  experts_used=2, architecture="gpt-oss"),
     "16-heads": dict(layers=12, dim=1024, heads=16, kv_heads=16, head_dim=192, ffn=2816, vocab=32000, context=8192),
 }
-LATENT = ("kv_rank", "rope_dim", "value_dim")  # of presets alone
+PRESETS_ALONE = ("architecture", "kv_rank", "rope_dim", "value_dim", "key_heads", "value_heads", "state_dim")
 SIZES = ("layers", "dim", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
 
@@ -147,14 +153,26 @@ class ModelWriter:
         self.out.add_tensor(name, (size,), "f32",
                             lambda: normal_chunks(name, self.o.seed, 1, size, mean, 0.1 * mean))
 
+    def vectors(self, name, mean, deviation, *shape):
+        rows, columns = shape if len(shape) == 2 else (1, *shape)
+        self.out.add_tensor(name, shape, "f32", lambda: normal_chunks(name, self.o.seed, rows, columns, mean, deviation))
+
     def attention(self, prefix):
         o = self.o
         q_dim, kv_dim = o.heads * o.head_dim, o.kv_heads * o.head_dim
-        self.matrix(prefix + "attn_q.weight", q_dim, o.dim, ATTENTION_SCALE)
+        gates = 2 if o.key_heads else 1  # a gate beside each query
+        self.matrix(prefix + "attn_q.weight", gates * q_dim, o.dim, ATTENTION_SCALE)
         if not o.kv_rank:
             self.matrix(prefix + "attn_k.weight", kv_dim, o.dim, ATTENTION_SCALE)
             self.matrix(prefix + "attn_v.weight", kv_dim, o.dim)
             self.matrix(prefix + "attn_output.weight", o.dim, q_dim)
+            if o.key_heads:
+                self.norm(prefix + "attn_q_norm.weight", size=o.head_dim)
+                self.norm(prefix + "attn_k_norm.weight", size=o.head_dim)
+            if o.architecture == "gpt-oss":
+                for role, size in (("q", q_dim), ("k", kv_dim), ("v", kv_dim), ("output", o.dim)):
+                    self.vectors(f"{prefix}attn_{role}.bias", 0.0, 0.4, size)
+                self.vectors(prefix + "attn_sinks.weight", 3.0, 1.0, o.heads)
             return
         self.matrix(prefix + "attn_kv_a_mqa.weight", o.kv_rank + o.rope_dim, o.dim, ATTENTION_SCALE)
         self.norm(prefix + "attn_kv_a_norm.weight", size=o.kv_rank)
@@ -162,9 +180,39 @@ class ModelWriter:
         self.heads(prefix + "attn_v_b.weight", o.value_dim, o.kv_rank)
         self.matrix(prefix + "attn_output.weight", o.dim, o.heads * o.value_dim)
 
+    def recurrence(self, prefix):
+        """A gated delta rule whose states remember some ten tokens."""
+        o = self.o
+        values = o.value_heads * o.state_dim
+        channels = 2 * o.key_heads * o.state_dim + values
+        self.matrix(prefix + "attn_qkv.weight", channels, o.dim)
+        self.matrix(prefix + "attn_gate.weight", values, o.dim)
+        self.matrix(prefix + "ssm_ba.weight", 2 * o.value_heads, o.dim)
+        self.vectors(prefix + "ssm_conv1d.weight", 0.2, 0.5, channels, 4)
+        self.vectors(prefix + "ssm_a", -0.15, 0.02, o.value_heads)
+        self.vectors(prefix + "ssm_dt.bias", 0.0, 1.0, o.value_heads)
+        self.norm(prefix + "ssm_norm.weight", size=o.state_dim)
+        self.matrix(prefix + "ssm_out.weight", o.dim, values)
+
+    def ffn_of_experts(self, prefix):
+        o = self.o
+        self.matrix(prefix + "ffn_gate_inp.weight", o.experts, o.dim, 2.0, kind="f32")
+        self.experts(prefix + "ffn_gate_exps.weight", o.ffn, o.dim)
+        self.experts(prefix + "ffn_up_exps.weight", o.ffn, o.dim)
+        self.experts(prefix + "ffn_down_exps.weight", o.dim, o.ffn)
+        if o.architecture == "gpt-oss":
+            self.vectors(prefix + "ffn_gate_inp.bias", 0.0, 0.4, o.experts)
+            for role, size in (("gate", o.ffn), ("up", o.ffn), ("down", o.dim)):
+                self.vectors(f"{prefix}ffn_{role}_exps.bias", 0.0, 0.4, o.experts, size)
+        if o.key_heads:
+            self.matrix(prefix + "ffn_gate_shexp.weight", o.ffn, o.dim)
+            self.matrix(prefix + "ffn_up_shexp.weight", o.ffn, o.dim)
+            self.matrix(prefix + "ffn_down_shexp.weight", o.dim, o.ffn)
+            self.vectors(prefix + "ffn_gate_inp_shexp.weight", 0.0, 1.0 / np.sqrt(o.dim), o.dim)
+
     def metadata(self):
         out, o = self.out, self.o
-        arch = "deepseek2" if o.kv_rank else "llama"
+        arch = "deepseek2" if o.kv_rank else o.architecture or "llama"
         out.add_string("general.architecture", arch)
         out.add_string("general.name", o.name)
         out.add_u32("general.file_type", FILE_TYPES[o.weights])
@@ -176,6 +224,21 @@ class ModelWriter:
         if o.experts:
             out.add_u32(f"{arch}.expert_count", o.experts)
             out.add_u32(f"{arch}.expert_used_count", o.experts_used)
+        if o.key_heads:
+            out.add_u32(f"{arch}.expert_feed_forward_length", o.ffn)
+            out.add_u32(f"{arch}.expert_shared_feed_forward_length", o.ffn)
+            out.add_u32(f"{arch}.ssm.conv_kernel", 4)
+            out.add_u32(f"{arch}.ssm.state_size", o.state_dim)
+            out.add_u32(f"{arch}.ssm.group_count", o.key_heads)
+            out.add_u32(f"{arch}.ssm.time_step_rank", o.value_heads)
+            out.add_u32(f"{arch}.ssm.inner_size", o.value_heads * o.state_dim)
+            out.add_u32(f"{arch}.full_attention_interval", 4)
+        if o.architecture == "gpt-oss":
+            out.add_u32(f"{arch}.expert_feed_forward_length", o.ffn)
+            out.add_u32(f"{arch}.attention.sliding_window", 128)
+            out.add_string(f"{arch}.rope.scaling.type", "yarn")
+            out.add_f32(f"{arch}.rope.scaling.factor", 2.0)
+            out.add_u32(f"{arch}.rope.scaling.original_context_length", o.context // 2)
         out.add_u32(f"{arch}.attention.head_count", o.heads)
         if o.kv_rank:
             out.add_u32(f"{arch}.attention.head_count_kv", 1)
@@ -196,7 +259,7 @@ class ModelWriter:
             out.add_u32(f"{arch}.attention.head_count_kv", o.kv_heads)
             out.add_u32(f"{arch}.attention.key_length", o.head_dim)
             out.add_u32(f"{arch}.attention.value_length", o.head_dim)
-        out.add_u32(f"{arch}.rope.dimension_count", o.rope_dim or o.head_dim)
+        out.add_u32(f"{arch}.rope.dimension_count", o.rope_dim or (o.head_dim // 2 if o.key_heads else o.head_dim))
         out.add_u32(f"{arch}.vocab_size", o.vocab)
         out.add_f32(f"{arch}.rope.freq_base", o.rope_base)
         out.add_f32(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
@@ -221,13 +284,13 @@ class ModelWriter:
         for layer in range(o.layers):
             prefix = f"blk.{layer}."
             self.norm(prefix + "attn_norm.weight")
-            self.attention(prefix)
-            self.norm(prefix + "ffn_norm.weight")
+            if o.key_heads and layer % 4 != 3:
+                self.recurrence(prefix)
+            else:
+                self.attention(prefix)
+            self.norm(prefix + ("post_attention_norm.weight" if o.architecture else "ffn_norm.weight"))
             if o.experts:
-                self.matrix(prefix + "ffn_gate_inp.weight", o.experts, o.dim, 2.0, kind="f32")
-                self.experts(prefix + "ffn_gate_exps.weight", o.ffn, o.dim)
-                self.experts(prefix + "ffn_up_exps.weight", o.ffn, o.dim)
-                self.experts(prefix + "ffn_down_exps.weight", o.dim, o.ffn)
+                self.ffn_of_experts(prefix)
                 continue
             self.matrix(prefix + "ffn_gate.weight", o.ffn, o.dim)
             self.matrix(prefix + "ffn_up.weight", o.ffn, o.dim)
@@ -265,7 +328,7 @@ def complete_options(parser, o):
     for key in (*SIZES, "experts", "experts_used", "tied", "rope_base"):
         if getattr(o, key) is None:
             setattr(o, key, preset.get(key))
-    for key in LATENT:
+    for key in PRESETS_ALONE:
         setattr(o, key, preset.get(key, 0))
     if o.yarn and not o.kv_rank:
         parser.error("--yarn is for a preset with latent attention")
