@@ -316,7 +316,7 @@ class Folders(unittest.TestCase):
         with FolderServer(write_folder(self.place / "tiny")) as server:
             report = next(line for line in server.log if line.startswith("memory: "))
             self.assertIn("longest request 512 tokens (2 of 2 layers attend to the last 32 tokens only; of K and V of 512 "
-                          "tokens 6 % are read, and all are kept)", report)
+                          "tokens 6 % are read and kept, in whole blocks; a GPU keeps all)", report)
 
 
 if __name__ == "__main__":

@@ -503,7 +503,7 @@ TEST(ModelFile, DescribesWhatAnArchitectureHas) {
         "factors:              embedding times 11.313708, scores capped at 50, logits capped at 30",
         "windows:              2 of 3 layers attend to the last 96 tokens only; of K and V of 2048 tokens 36 "
         "% "
-        "are read, and all are kept"}},
+        "are read and kept, in whole blocks; a GPU keeps all"}},
       {"gemma3",
        {"; of Q and K by head", "base 10000, in 5 of 6 layers\n", "base 1000000, in 1 of 6 layers\n"}},
       {"granite", {"SwiGLU", "embedding times 1.5, residuals times 0.6, logits times 2"}},

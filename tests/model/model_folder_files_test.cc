@@ -71,9 +71,10 @@ TEST(ModelFolder, ReadsHowTheModelIsMeantToBeSampled) {
 TEST(ModelFolder, SaysWhatWindowsLeaveUnread) {
   const Opened gemma3(tiny_folder_of("gemma3"));
   const ModelSpec& spec = (*gemma3).spec();  // five layers of six have a window of 96
-  EXPECT_THAT(describe_model(*gemma3),
-              HasSubstr("windows:              5 of 6 layers attend to the last 96 tokens only; "
-                        "of K and V of 2048 tokens 21 % are read, and all are kept\n"));
+  EXPECT_THAT(
+      describe_model(*gemma3),
+      HasSubstr("windows:              5 of 6 layers attend to the last 96 tokens only; "
+                "of K and V of 2048 tokens 21 % are read and kept, in whole blocks; a GPU keeps all\n"));
   EXPECT_EQ(
       describe_windows(spec, 192),
       "5 of 6 layers attend to the last 96 tokens only; of K and V of 192 tokens 58 % are read, and all "

@@ -250,7 +250,7 @@ std::string describe_windows(const ModelSpec& spec, int64_t context) {
   if (windowed == 0) return "";
   return fmt::format(
       "{} of {} layers attend to the last {} tokens only; of K and V of {} tokens {:.0f} % are "
-      "read, and all are kept",
+      "read and kept, in whole blocks; a GPU keeps all",
       windowed, spec.layers, window, context,
       100.0 * static_cast<double>(read) / static_cast<double>(spec.layers * context));
 }
