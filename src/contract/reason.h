@@ -27,6 +27,8 @@ enum class Cause : uint8_t {
   kLoanIsDue,       // it has a cells on loan from `other`, which has come to b tokens
   kStandstill,      // by any policy: else nothing could go on, and it is the last to be served
   kBecomesX,        // its history is to be computed again and kept as X
+  kBecomesKv,       // the same, and kept as K and V
+  kNotChosen,       // the batch of most value for the memory has no room for it
   kMakesWay,        // it is late; `other` heads the queue, which lacks a blocks and b places
 
   // --- The memory of `seq` shrinks.

@@ -58,6 +58,8 @@ TEST(Reason, EachInWords) {
       {{Cause::kCostliest, kSeq, kOther, 12.3, 1},
        "preempted 3: 7 needs 1 block, and 3 costs most to finish, 12.3 s"},
       {{Cause::kBecomesX, kSeq}, "preempted 3: its history is to be computed again and kept as X"},
+      {{Cause::kBecomesKv, kSeq}, "preempted 3: its history is to be computed again and kept as K and V"},
+      {{Cause::kNotChosen, kSeq}, "preempted 3: the batch of most value has no room for it"},
       {{Cause::kMakesWay, kSeq, kOther, 12, 1},
        "preempted 3: late, it makes way for the queue from 7 on, which lacks 12 blocks and 1 places"},
       {{Cause::kTurnAlone, kSeq, {}, 4},

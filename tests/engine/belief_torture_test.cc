@@ -110,7 +110,8 @@ TEST_P(BeliefTorture, SoAreThoseOfAptServe) {
   TortureConfig with;
   with.slo = {.ttft_ms = 1, .tbt_ms = 2};
   with.x_bytes = 4;
-  for (const char* policy : {"apt-serve", "apt-serve-s:decay=0.4", "apt-serve:to-x=queue:switch-cost=off"}) {
+  for (const char* policy : {"apt-serve", "apt-serve-s:decay=0.4", "apt-serve:to-x=queue:switch-cost=off",
+                             "apt-serve:rules=paper"}) {
     SCOPED_TRACE(policy);
     EXPECT_GT(torture_published(policy, depth, belief, with).preemptions, 0u);
   }

@@ -26,6 +26,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   again_decode_steps += other.again_decode_steps;
   x_restores += other.x_restores;
   switches_to_x += other.switches_to_x;
+  switches_to_kv += other.switches_to_kv;
   returned_as_x += other.returned_as_x;
   for (size_t k = 0; k < promises.size(); ++k) promises[k] += other.promises[k];
   claims_called += other.claims_called;
@@ -52,7 +53,10 @@ StepPlan CountingPolicy::plan(const View& view) {
     counts_.x_restores +=
         has_rows(s) && s.x_elsewhere() && kv + s.dropped_cells < s.live_cells(view.geometry);
   }
-  for (const Reason& reason : plan.reasons) counts_.switches_to_x += reason.cause == Cause::kBecomesX;
+  for (const Reason& reason : plan.reasons) {
+    counts_.switches_to_x += reason.cause == Cause::kBecomesX;
+    counts_.switches_to_kv += reason.cause == Cause::kBecomesKv;
+  }
   bool x = false, disk = false, again = false;
   for (const Rows& r : plan.rows) {
     counts_.returned_as_x +=

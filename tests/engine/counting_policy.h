@@ -26,7 +26,8 @@ struct PlanCounts {
   uint64_t again_decode_steps = 0;
   // Sequences that came back from waiting with X on a slower tier, and no K and V anywhere, of some cell.
   uint64_t x_restores = 0;
-  uint64_t switches_to_x = 0;  // preemptions with the reason kBecomesX
+  uint64_t switches_to_x = 0;   // preemptions with the reason kBecomesX
+  uint64_t switches_to_kv = 0;  // and with kBecomesKv
   // Sequences that came back from waiting with no cells, had had a token, and were prefilled as X.
   uint64_t returned_as_x = 0;
   std::array<uint64_t, 5> promises{};  // by Promise::Kind

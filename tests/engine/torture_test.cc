@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
 
 TortureConfig hidden(const std::string& policy, int depth, uint32_t layers_per_group, bool costly) {
   TortureConfig config;
-  config.policy = policy + ":hidden-share=1";
+  config.policy = policy;
   config.depth = depth;
   config.layers_per_group = layers_per_group;
   config.layers = 6;
@@ -200,7 +200,7 @@ class HiddenTorture : public testing::TestWithParam<HiddenCase> {};
 
 TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
   const auto& [policy, depth, layers_per_group, costly] = GetParam();
-  const TortureConfig config = hidden(policy, depth, layers_per_group, costly);
+  const TortureConfig config = hidden(policy + ":hidden-share=1", depth, layers_per_group, costly);
   const TortureOutcome out = torture(config);
   expect_right(config, out);
   const PlanCounts& c = out.counts;
@@ -231,7 +231,8 @@ class SwitchTorture : public testing::TestWithParam<SwitchCase> {};
 
 TEST_P(SwitchTorture, EveryOutputIsWhatItsTokensSay) {
   const auto& [policy, depth, layers_per_group, costly] = GetParam();
-  TortureConfig config = hidden(policy + (costly ? ":switch-cost=off" : ""), depth, layers_per_group, costly);
+  const std::string price = costly ? ":switch-cost=off" : "";
+  TortureConfig config = hidden(policy + ":hidden-share=1" + price, depth, layers_per_group, costly);
   config.prefix_caching = layers_per_group == 4;
   const TortureOutcome out = torture(config);
   expect_right(config, out);
@@ -261,6 +262,38 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SwitchTorture,
                                   std::to_string(std::get<1>(c.param)) + "_f" +
                                   std::to_string(std::get<2>(c.param)) +
                                   (std::get<3>(c.param) ? "_costly" : "_free");
+                         });
+
+// The paper's Section 5 alone: what is not chosen is preempted, and every change of the form is a prefill.
+using Section5Case = std::tuple<int, uint32_t, bool>;  // costly
+class Section5Torture : public testing::TestWithParam<Section5Case> {};
+
+TEST_P(Section5Torture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [depth, layers_per_group, costly] = GetParam();
+  TortureConfig config = hidden("apt-serve:rules=paper", depth, layers_per_group, costly);
+  config.prefix_caching = layers_per_group == 4;
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  const PlanCounts& c = out.counts;
+  std::printf("%llu steps, %llu preemptions, %llu became X, %llu became K and V, %llu decodes over X\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.preemptions),
+              static_cast<unsigned long long>(c.switches_to_x),
+              static_cast<unsigned long long>(c.switches_to_kv),
+              static_cast<unsigned long long>(c.x_decode_steps));
+  EXPECT_GT(out.preemptions, 0u);
+  EXPECT_GT(c.switches_to_kv, 0u);
+  if (!costly) {
+    EXPECT_GT(c.switches_to_x, 0u);
+    EXPECT_GT(c.x_decode_steps, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Section5Torture,
+                         testing::ValuesIn(shapes<int, uint32_t, bool>(4, {1, 2}, {1, 4}, {false, true})),
+                         [](const auto& c) {
+                           return "depth" + std::to_string(std::get<0>(c.param)) + "_f" +
+                                  std::to_string(std::get<1>(c.param)) +
+                                  (std::get<2>(c.param) ? "_costly" : "_free");
                          });
 
 // Histories that wait as X in some layers and as K and V in the others, and come back, on a link that is late

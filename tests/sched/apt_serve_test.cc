@@ -311,7 +311,6 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
   EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:step-share=0.6"), "decode 2 [29, 30) samples\n") << "0.54 s";
-  EXPECT_NE(apt_serve_plan(view, "apt-serve:sit-out=off").find("decode 1"), std::string::npos);
   view.running = {hidden(1, 40, 0.01)};
   EXPECT_EQ(apt_serve_plan(view), both) << "no other runs";
 }

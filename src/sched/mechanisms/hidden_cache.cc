@@ -84,6 +84,39 @@ AdmitOptions admission_as_x(const View& view, uint32_t spare_blocks) {
   return into;
 }
 
+bool ring_passes_as_x(const View& view, const SeqView& seq, uint32_t rows, const PlanBuilder& builder) {
+  return view.geometry.blocks_for(rows) + view.geometry.blocks_for(seq.cached_tokens) <= builder.stage_room();
+}
+
+bool has_room_as_x(const View& view, const SeqView& seq, uint32_t rows, uint32_t spare_blocks,
+                   const PlanBuilder& builder) {
+  const uint64_t x = view.geometry.blocks_for(rows) * block_bytes(view.geometry, Form::kX);
+  return ring_passes_as_x(view, seq, rows, builder) &&
+         x + (1 + spare_blocks) * view.geometry.kv_block_bytes() <= free_bytes(view, builder);
+}
+
+bool goes_on_as_x(const SeqView& seq, const PlanBuilder& builder) {
+  return held_as_x(seq) && builder.passes_ring(seq) && !builder.kv_placement(seq).streams;
+}
+
+uint32_t rows_with_x_cells(const View& view, const SeqView& seq, const PlanBuilder& builder) {
+  const int64_t cells = std::max<int64_t>(builder.available_cells(Tier::kDevice, Form::kX), 0);
+  const int64_t end = (seq.blocks + cells / view.geometry.groups()) * view.geometry.block_tokens;
+  return static_cast<uint32_t>(std::max<int64_t>(end - seq.ready_tokens, 0));
+}
+
+bool decode_as_x(const View& view, const SeqView& seq, PlanBuilder& builder) {
+  if (!builder.decode(seq, rows_as_x(view))) return false;
+  give_up_kv_beside_x(view, seq, builder);
+  return true;
+}
+
+bool decode_as_kv(const View& view, const SeqView& seq, PlanBuilder& builder) {
+  if (!builder.decode(seq)) return false;
+  give_up_needless_x(view, seq, builder);
+  return true;
+}
+
 void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& builder) {
   const uint32_t groups = view.geometry.groups();
   const Interval full = full_blocks(view, seq);

@@ -42,6 +42,23 @@ uint64_t bytes_freed_as_x(const CacheGeometry& geometry, const SeqView& seq);
 RowOptions rows_as_x(const View& view);
 AdmitOptions admission_as_x(const View& view, uint32_t spare_blocks);
 
+// What a step has room for, beside the rows planned so far: the ring passes these rows of a prompt, which are
+// kept as X; and there are cells for them and for the block in which they end, beside `spare_blocks`.
+bool ring_passes_as_x(const View& view, const SeqView& seq, uint32_t rows, const PlanBuilder& builder);
+bool has_room_as_x(const View& view, const SeqView& seq, uint32_t rows, uint32_t spare_blocks,
+                   const PlanBuilder& builder);
+
+// It is held as X and goes on so. Not one that has adopted X but could not be admitted as X: it may stream,
+// or be too long for the ring.
+bool goes_on_as_x(const SeqView& seq, const PlanBuilder& builder);
+// Rows of its prompt for which X has cells.
+uint32_t rows_with_x_cells(const View& view, const SeqView& seq, const PlanBuilder& builder);
+
+// Plans its next token, with its history as X or as K and V; it gives up what it holds in the other form. As
+// PlanBuilder::decode().
+bool decode_as_x(const View& view, const SeqView& seq, PlanBuilder& builder);
+bool decode_as_kv(const View& view, const SeqView& seq, PlanBuilder& builder);
+
 // Gives up the X of a sequence that has all its K and V; its rows write none.
 void give_up_needless_x(const View& view, const SeqView& seq, PlanBuilder& builder);
 

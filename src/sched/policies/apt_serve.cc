@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <sstream>
@@ -23,15 +22,12 @@
 #include "sched/mechanisms/refused.h"
 #include "sched/mechanisms/swap_or_recompute.h"
 #include "sched/policies/apt_serve_options.h"
+#include "sched/policies/apt_serve_section5.h"
+#include "sched/policies/apt_serve_values.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
-
-// The value by the byte of a request beyond its bound, as a share of the least that any other could have.
-constexpr double kNextToNothing = 1e-4;
-// Seconds: the pending time of a request that has just arrived, or has a token on its way.
-constexpr double kLeastPending = 1e-6;
 
 // One step's plan. Where it goes beyond the paper, docs/policies/apt-serve.md says why: a request that is
 // kept as X sits out while its token costs too much, and its upgrade competes with the queue for room; no
@@ -47,8 +43,7 @@ class AptServeStep {
         builder_(builder),
         block_bytes_(view.geometry.kv_block_bytes()),
         running_(by_arrival(view.running)),
-        requests_(static_cast<double>(view.waiting.size() + view.running.size())),
-        floor_(lowest_value_by_the_byte()) {
+        values_(view, options.decay) {
     for (const SeqView& seq : view.running) {
       if (held_as_x(seq)) count_hidden(seq);
     }
@@ -80,60 +75,18 @@ class AptServeStep {
 
   // ---------------------------------------------------------------- values
 
-  // A power of two: then the quotient of value and bytes is exactly this for any size, and late requests keep
-  // the order of arrival.
-  double lowest_value_by_the_byte() const {
-    double least = 1;
-    for (const auto* all : {&view_.waiting, &view_.running}) {
-      for (const SeqView& seq : *all) {
-        if (!pends_too_long(seq, view_.now)) least = std::min(least, pending(seq));
-      }
-    }
-    const auto bytes = static_cast<double>(std::max<uint64_t>(device_bytes(), 1));
-    return std::ldexp(1.0, std::ilogb(kNextToNothing * least / bytes));
-  }
-  uint64_t device_bytes() const {
-    return uint64_t{view_.total_cells(Tier::kDevice)} * view_.geometry.kv_cell_bytes();
-  }
-  double pending(const SeqView& seq) const {
-    return std::max(kLeastPending, pending_seconds(seq, view_.now));
-  }
-
-  // It runs with its K and V.
-  bool has_kv(const SeqView& seq) const { return seq.decoding() && seq.resident(); }
-  // What projecting it takes as X, which it is or would be.
-  double x_seconds(const SeqView& seq) const {
-    return has_kv(seq) ? projection_seconds_as_x(view_, seq) : projection_seconds(view_, seq);
-  }
-
-  // Equation 8. x_bytes: 0 if it cannot be kept as X.
+  // Equation 8, and `switch_cost`. x_bytes: 0 if it cannot be kept as X.
   HybridCandidate candidate(const SeqView& seq, uint64_t kv_bytes, uint64_t x_bytes) const {
-    HybridCandidate c{pending(seq), requests_ * x_seconds(seq), kv_bytes, x_bytes};
-    if (seq.decoding() && counts_switches()) {
-      // Left out, it loses what it has; as X, its K and V if it has them.
-      c.value += requests_ * recompute_seconds(view_, seq);
-      if (has_kv(seq)) c.penalty += requests_ * recompute_seconds(view_, seq);
-    }
-    if (!pends_too_long(seq, view_.now)) return c;
-    if (options_.decay > 0) {
-      c.value *= options_.decay;
-      c.penalty *= options_.decay;
-    } else {
-      c.value = floor_ * static_cast<double>(kv_bytes);
-      c.penalty = c.value;  // as X it is worth nothing
-    }
-    return c;
+    const bool counts = seq.decoding() && counts_switches();
+    return values_.candidate(seq, kv_bytes, x_bytes, counts ? recompute_seconds(view_, seq) : 0);
   }
 
   bool switches_running() const { return options_.adaptive && options_.to_x >= SwitchToX::kRunning; }
   bool counts_switches() const { return switches_running() && options_.switch_cost; }
 
   void count_hidden(const SeqView& seq) {
-    hidden_claims_ += kv_bytes_of(seq);
-    hidden_s_ += x_seconds(seq);
-  }
-  uint64_t kv_bytes_of(const SeqView& seq) const {
-    return view_.geometry.blocks_for(seq.known_tokens) * block_bytes_;
+    hidden_claims_ += values_.kv_bytes(seq);
+    hidden_s_ += values_.x_seconds(seq);
   }
 
   // Whether it may be kept as X: it has no token yet unless `to_x` allows that, a step can project it however
@@ -142,10 +95,10 @@ class AptServeStep {
   bool may_be_hidden(const SeqView& seq) const {
     if (!options_.hidden || !view_.geometry.has(Form::kX)) return false;
     if (seq.first_token_time > 0 && options_.to_x == SwitchToX::kNone) return false;
-    const auto claims = static_cast<double>(hidden_claims_ + kv_bytes_of(seq));
-    return claims <= options_.hidden_share * static_cast<double>(device_bytes()) &&
-           hidden_s_ + x_seconds(seq) <= options_.all_share * least_gap_s_ && builder_.passes_ring(seq) &&
-           !builder_.kv_placement(seq).streams;
+    const auto claims = static_cast<double>(hidden_claims_ + values_.kv_bytes(seq));
+    return claims <= options_.hidden_share * static_cast<double>(values_.device_bytes()) &&
+           hidden_s_ + values_.x_seconds(seq) <= options_.all_share * least_gap_s_ &&
+           builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
   }
 
   // ---------------------------------------------------------------- from K and V to X
@@ -196,7 +149,8 @@ class AptServeStep {
       const uint32_t left = seq.known_tokens - seq.cached_tokens;
       const uint32_t rows = options_.coalesce ? chunk(left, /*as_x=*/true) : left;
       if (!fits_budget(rows)) continue;
-      const bool admitted = has_room_for_x(seq, rows) && builder_.admit(seq, admission_as_x(view_, 0));
+      const bool admitted = has_room_as_x(view_, seq, rows, spare_blocks(), builder_) &&
+                            builder_.admit(seq, admission_as_x(view_, 0));
       if (admitted) admitted_as_x_.push_back(seq.id);
       const bool has_rows = admitted && builder_.prefill(seq, rows, rows_as_x(view_)) > 0;
       if (has_rows || builder_.coming_cells() <= 0) std::erase(becoming_x_, seq.id);
@@ -239,7 +193,7 @@ class AptServeStep {
       } else {
         // It has no promise for the rest of its prompt's X.
         const uint64_t rest = bytes_as_x(view_.geometry, seq);
-        kept += rest - std::min(rest, held_bytes(seq));
+        kept += rest - std::min(rest, values_.held_bytes(seq));
       }
     }
     uint64_t free = free_bytes(view_, builder_);
@@ -264,9 +218,9 @@ class AptServeStep {
       const SeqView& seq = **i;
       const uint64_t bytes = bytes_freed_as_x(view_.geometry, seq);
       if (bytes == 0 || pends_too_long(seq, view_.now) || !may_switch(seq)) continue;
-      double cost = requests_ * x_seconds(seq);
-      if (options_.switch_cost) cost += requests_ * recompute_seconds(view_, seq);
-      candidates.push_back({std::max(cost, 2 * floor_ * static_cast<double>(bytes)), 0, bytes, 0});
+      double cost = values_.requests() * values_.x_seconds(seq);
+      if (options_.switch_cost) cost += values_.requests() * recompute_seconds(view_, seq);
+      candidates.push_back({std::max(cost, 2 * values_.floor() * static_cast<double>(bytes)), 0, bytes, 0});
       room += bytes;
       stay.push_back(&seq);
       count_hidden(seq);  // all of them may become X
@@ -337,9 +291,10 @@ class AptServeStep {
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
     if (!fits_budget(rows)) return Answer::kNotAsked;
     // Other requests do not give up memory for one that cannot be admitted with it either.
-    if (seq.stalled || seq.tail_busy || (as_x && !ring_passes_x(seq, rows))) return Answer::kNotAsked;
+    if (seq.stalled || seq.tail_busy || (as_x && !ring_passes_as_x(view_, seq, rows, builder_)))
+      return Answer::kNotAsked;
     make_room_for(seq, as_x);
-    if (as_x && !has_room_for_x(seq, rows)) return Answer::kNotAsked;
+    if (as_x && !has_room_as_x(view_, seq, rows, spare_blocks(), builder_)) return Answer::kNotAsked;
     if (!builder_.admit(seq, admission(as_x))) return Answer::kRefused;
     const uint32_t planned = builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
     if (planned > 0 && as_x) count_hidden(seq);
@@ -360,40 +315,18 @@ class AptServeStep {
     return as_x ? room / view_.geometry.block_tokens * view_.geometry.block_tokens : room;
   }
 
-  // Whether there is room for what the rows write and the block in which they end, beside the blocks that are
-  // left to others, and in the ring through which they pass.
-  bool ring_passes_x(const SeqView& seq, uint32_t rows) const {
-    return view_.geometry.blocks_for(rows) + view_.geometry.blocks_for(seq.cached_tokens) <=
-           builder_.stage_room();
-  }
-  bool has_room_for_x(const SeqView& seq, uint32_t rows) const {
-    const uint64_t x =
-        view_.geometry.blocks_for(rows) * view_.geometry.cell_bytes(Form::kX) * view_.geometry.groups();
-    return ring_passes_x(seq, rows) && x + (1 + spare_blocks()) * block_bytes_ <= free_bytes(view_, builder_);
-  }
-
   // Goes on with prompts that were cut short.
   void prefill_on() {
     for (const SeqView* seq : running_) {
       if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
-      const bool as_x = goes_on_as_x(*seq);
+      const bool as_x = goes_on_as_x(*seq, builder_);
       uint32_t rows = seq->tokens_to_compute();
       if (options_.coalesce) rows = chunk(rows, as_x);
-      if (as_x) rows = std::min(rows, x_rows(*seq));
+      if (as_x) rows = std::min(rows, rows_with_x_cells(view_, *seq, builder_));
       if (rows == 0) continue;
       builder_.prefill(*seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
       if (!as_x) give_up_needless_x(view_, *seq, builder_);
     }
-  }
-  // Not one that has adopted X but was not admitted as X: it may stream, or be too long for the ring.
-  bool goes_on_as_x(const SeqView& seq) const {
-    return held_as_x(seq) && builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
-  }
-  // Rows for which X has cells.
-  uint32_t x_rows(const SeqView& seq) const {
-    const int64_t cells = std::max<int64_t>(builder_.available_cells(Tier::kDevice, Form::kX), 0);
-    const int64_t end = (seq.blocks + cells / view_.geometry.groups()) * view_.geometry.block_tokens;
-    return static_cast<uint32_t>(std::max<int64_t>(end - seq.ready_tokens, 0));
   }
 
   // ---------------------------------------------------------------- decodes
@@ -447,18 +380,13 @@ class AptServeStep {
     uint64_t room = free_bytes(view_, builder_);
     if (switches) room += coming_bytes();
     for (const SeqView* seq : decoding) {
-      room += held_bytes(*seq);
+      room += values_.held_bytes(*seq);
       const bool x_fits = held_as_x(*seq) || (switches && may_switch(*seq));
       const uint64_t x = x_fits ? bytes_as_x(view_.geometry, *seq) : 0;
-      candidates.push_back(candidate(*seq, kv_bytes_of(*seq), x));
+      candidates.push_back(candidate(*seq, values_.kv_bytes(*seq), x));
     }
     return choose_batch(candidates, room);
   }
-  uint64_t held_bytes(const SeqView& seq) const {
-    return uint64_t{seq.kv_cells(Tier::kDevice)} * view_.geometry.kv_cell_bytes() +
-           uint64_t{seq.held(Form::kX, Tier::kDevice)} * view_.geometry.cell_bytes(Form::kX);
-  }
-
   // Whether it fits into the share of a step that projections may take; one of them always does.
   bool may_be_projected(const SeqView& seq) const {
     return projected_s_ == 0 ||
@@ -476,30 +404,24 @@ class AptServeStep {
   // False: there is no block for it.
   bool decode_one(const SeqView& seq) {
     if (builder_.has_rows(seq.id)) return true;
-    if (!goes_on_as_x(seq)) {
-      if (!builder_.decode(seq)) return false;
-      give_up_needless_x(view_, seq, builder_);
-      return true;
-    }
+    if (!goes_on_as_x(seq, builder_)) return decode_as_kv(view_, seq, builder_);
     // It sits out while its token would cost the others more than it has waited.
-    const double waited = pending(seq);
+    const double waited = values_.pending(seq);
     const bool due = seq.slo.tbt_ms > 0 && waited > options_.step_share * seq.slo.tbt_ms / 1e3;
-    const bool costs_too_much = !due && waited < requests_ * projection_seconds(view_, seq);
-    if (options_.sit_out && (costs_too_much || !may_be_projected(seq))) return true;
-    return decode_as_x(seq);
-  }
-
-  bool decode_as_x(const SeqView& seq) {
-    if (!builder_.decode(seq, rows_as_x(view_))) return false;
+    const bool costs_too_much = !due && waited < values_.requests() * projection_seconds(view_, seq);
+    if (costs_too_much || !may_be_projected(seq)) return true;
+    if (!decode_as_x(view_, seq, builder_)) return false;
     projected_s_ += projection_seconds(view_, seq);
-    give_up_kv_beside_x(view_, seq, builder_);
     return true;
   }
 
   // A step without rows would be worse than one that pays for a projection.
   void decode_one_as_x() {
     for (const SeqView* seq : running_) {
-      if (seq->decoding() && held_as_x(*seq) && builder_.can_run(*seq) && decode_as_x(*seq)) return;
+      if (seq->decoding() && held_as_x(*seq) && builder_.can_run(*seq) &&
+          decode_as_x(view_, *seq, builder_)) {
+        return;
+      }
     }
   }
 
@@ -509,14 +431,13 @@ class AptServeStep {
   PlanBuilder& builder_;
   const uint64_t block_bytes_;
   const std::vector<const SeqView*> running_;  // by arrival
-  const double requests_;                      // |W| + |R|
-  const double floor_;                         // s a byte: of one beyond its bound
-  uint32_t wanted_ = 0;                        // blocks that decodes are about to begin
-  uint64_t hidden_claims_ = 0;                 // of all that are kept as X: bytes of their K and V,
-  double hidden_s_ = 0;                        // and what projecting them takes
-  double projected_s_ = 0;                     // and those of this step
-  std::vector<SeqId> admitted_as_x_;           // of those that become X
-  std::vector<const SeqView*> to_switch_;      // to X, for the queue; the last one first
+  const AptServeValues values_;
+  uint32_t wanted_ = 0;                    // blocks that decodes are about to begin
+  uint64_t hidden_claims_ = 0;             // of all that are kept as X: bytes of their K and V,
+  double hidden_s_ = 0;                    // and what projecting them takes
+  double projected_s_ = 0;                 // and those of this step
+  std::vector<SeqId> admitted_as_x_;       // of those that become X
+  std::vector<const SeqView*> to_switch_;  // to X, for the queue; the last one first
   double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, of all requests
 };
 
@@ -558,7 +479,6 @@ std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) 
   o.hidden_share = settings.number("hidden-share", o.hidden_share, 0, 1);
   o.step_share = settings.number("step-share", o.step_share, 0.01, 1);
   o.all_share = settings.number("all-share", o.all_share, 0.01, 1);
-  o.sit_out = settings.flag("sit-out", o.sit_out);
   const std::string to_x = settings.word("to-x", "off", {"off", "returning", "running", "queue"});
   o.to_x = to_x == "returning" ? SwitchToX::kReturning
            : to_x == "running" ? SwitchToX::kRunning
@@ -573,7 +493,12 @@ std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) 
 }  // namespace
 
 std::unique_ptr<BatchPolicy> make_apt_serve(PolicySettings& settings) {
-  return make_with(settings, /*coalesce=*/false);
+  if (settings.word("rules", "ours", {"ours", "paper"}) == "ours")
+    return make_with(settings, /*coalesce=*/false);
+  PaperRules rules;
+  rules.hidden = settings.flag("hidden", rules.hidden);
+  rules.decay = settings.number("decay", rules.decay, 0, 1);
+  return make_apt_serve_by_section5(rules);
 }
 
 std::unique_ptr<BatchPolicy> make_apt_serve_s(PolicySettings& settings) {

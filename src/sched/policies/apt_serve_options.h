@@ -26,9 +26,6 @@ struct AptServeOptions {
   // kept as X may take, so that each can have its token in time.
   double step_share = 0.5;
   double all_share = 0.25;
-  // A request kept as X sits out a step in which its token costs too much. Section 5 takes it out of the
-  // hidden cache instead.
-  bool sit_out = true;
   SwitchToX to_x = SwitchToX::kNone;
   // The time of recomputing its history counts in the value of one that runs. Equation 8 leaves it out.
   bool switch_cost = true;

@@ -1,0 +1,216 @@
+// Plans of Apt-Serve by its Section 5 alone (rules=paper), worked by hand. Blocks have 16 tokens and two
+// cells; one of K and V takes 1,024 bytes, one of X half of that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plan/forms_views.h"
+#include "sched/plans.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr Nanos kNow = 100 * kNanosPerSecond;
+constexpr const char* kPaper = "apt-serve:rules=paper";
+
+SeqView waits(uint64_t id, uint32_t prompt, double seconds) {
+  SeqView s = waiting_seq(id, prompt);
+  s.arrival = kNow - from_seconds(seconds);
+  return s;
+}
+SeqView timed(SeqView s, double since_last_token) {
+  s.arrival = 1;
+  s.first_token_time = 2;
+  s.last_token_time = kNow - from_seconds(since_last_token);
+  return s;
+}
+// It had tokens, and waits: its cache was discarded.
+SeqView discarded(uint64_t id, uint32_t prompt, uint32_t known, double since_last_token) {
+  SeqView s = timed(waiting_seq(id, prompt), since_last_token);
+  s.known_tokens = known;
+  return s;
+}
+// Decodes at 40 tokens, with X of its three blocks and K and V of the last one, which is not full: 2,560
+// bytes, of which K and V would take 3,072.
+SeqView hidden(uint64_t id, double since_last_token) {
+  SeqView s = timed(decoding_seq(id, 10, 40), since_last_token);
+  set_cells(s, Tier::kDevice, kViewGroups);
+  hold(s, Form::kX, Tier::kDevice, s.blocks * kViewGroups);
+  s.resident_blocks = 1;
+  s.device_groups = {};
+  return s;
+}
+
+View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 20) {
+  View view = forms_view(total_blocks, free_blocks, ring);
+  view.now = kNow;
+  view.limits.max_num_batched_tokens = 1000;
+  return view;
+}
+
+std::string first_reason(const char* policy, const View& view) {
+  const StepPlan plan = make_policy(policy).value()->plan(view);
+  return plan.reasons.empty() ? "" : name(plan.reasons[0].cause);
+}
+
+// 1 has X and 2, of 30 tokens, two blocks of K and V; both have waited 0.1 s. As X 1 costs the two of them
+// P = 2 x 24 x 4 rho, and it is no less by the byte than K and V where (0.1 - P) / 2,560 >= 0.1 / 3,072,
+// which is P <= 0.1 / 6.
+View view_of_one_with_x(uint32_t free_blocks, double penalty) {
+  View view = view_of(50, free_blocks);
+  view.running = {hidden(1, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
+  view.costs.projected_token_s = penalty / (2 * 24 * 4);
+  return view;
+}
+
+// The device has room for 2,560 + 2,048 bytes, which K and V of both exceed by 512. By the byte, in
+// microseconds: 2 has 0.1 / 2,048 = 48.8, 1 as X 32.8, its upgrade 0.016 / 512 = 31.3.
+TEST(AptServeBySection5, OneChosenInTheFormThatItHasHasItsToken) {
+  const std::string plan = plan_of(kPaper, view_of_one_with_x(0, 0.016));
+  EXPECT_NE(plan.find("decode 1 [39, 40) samples x2 keeps kv x0 x x2\n"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("decode 2 [29, 30) samples\n"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("preempt"), std::string::npos) << plan;
+}
+
+// P is above 0.0167: X is avoided, and the K and V of 1 do not fit beside 2. No block is missing.
+TEST(AptServeBySection5, OneThatIsNotChosenIsPreempted) {
+  const View view = view_of_one_with_x(0, 0.017);
+  EXPECT_EQ(plan_of(kPaper, view).substr(0, 10), "preempt 1\n");
+  EXPECT_NE(plan_of(kPaper, view).find("decode 2 [29, 30) samples\n"), std::string::npos);
+  EXPECT_EQ(first_reason(kPaper, view), "preempt_not_chosen");
+  // By our rules it keeps its X.
+  EXPECT_EQ(plan_of("apt-serve", view).find("preempt"), std::string::npos);
+}
+
+TEST(AptServeBySection5, TheLastOneThatRunsIsNotLeftOut) {
+  View view = view_of_one_with_x(0, 0.017);
+  view.running.pop_back();
+  EXPECT_NE(plan_of(kPaper, view).find("decode 1 [39, 40)"), std::string::npos) << plan_of(kPaper, view);
+}
+
+// A block more, and both fit as K and V: the cache of 1 is discarded, and a prefill computes it again, before
+// any other request's, and alone.
+TEST(AptServeBySection5, FromXToKvByAPrefill) {
+  View view = view_of_one_with_x(1, 0.017);
+  const std::unique_ptr<Policy> policy = make_policy(kPaper).value();
+  const std::string plan = plan_of(*policy, view);
+  EXPECT_EQ(plan.substr(0, 10), "preempt 1\n") << plan;
+  EXPECT_EQ(plan.find("add 1"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("decode 2 [29, 30) samples\n"), std::string::npos) << plan;
+  EXPECT_EQ(first_reason(kPaper, view), "preempt_become_kv");
+  EXPECT_EQ(policy->save_state(), "1 kv");
+
+  view.running.erase(view.running.begin());
+  view.waiting = {discarded(1, 10, 40, 0.1), waits(3, 16, 0.01)};
+  view.device.spare_slabs = 2 * 4;
+  const std::string again = "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n";
+  const std::unique_ptr<Policy> restored = make_policy(kPaper).value();
+  ASSERT_TRUE(restored->restore_state("1 kv").ok());
+  EXPECT_EQ(plan_of(*restored, view), again);
+  EXPECT_EQ(plan_of(*policy, view), again);
+  // Then it runs, with K and V.
+  view.waiting.clear();
+  view.running.push_back(timed(decoding_seq(1, 10, 41), 0.01));
+  plan_of(*policy, view);
+  EXPECT_EQ(policy->save_state(), "");
+}
+
+// What was discarded is found in the cache, as X: once more to discard it would be no use, and its K and V
+// are those that a step projects.
+TEST(AptServeBySection5, OneThatHasAdoptedXAgainIsUpgraded) {
+  const View view = view_of_one_with_x(4, 0.017);
+  const std::unique_ptr<Policy> policy = make_policy(kPaper).value();
+  ASSERT_TRUE(policy->restore_state("1 kv").ok());
+  const std::string plan = plan_of(*policy, view);
+  EXPECT_NE(plan.find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("preempt"), std::string::npos) << plan;
+  EXPECT_EQ(policy->save_state(), "1 kv") << "until its X is gone";
+}
+
+// Nothing is free, 1 and 3 begin a block, and the device has room for twelve. 1, 3 and 4 need two each, also
+// as X; 2 needs eight, or five as X. Each of four requests would wait for 112 tokens of 2: P = 4 x 112 x 4
+// rho. X is no less by the byte than K and V where (0.4 - P) / 5,120 >= 0.4 / 8,192, which is P <= 0.15. By
+// the byte, in microseconds:
+//
+//   1, 3          0.4 / 2,048 = 195
+//   2             with P = 0.149 as X 49.0, then K and V 0.149 / 3,072 = 48.5; with 0.151 K and V at
+//   once 48.8 4             0.0997 / 2,048 = 48.7
+//
+// So with 0.149 the room of 2's K and V goes to 4, and with 0.151 it is 4 that is left out.
+View view_of_a_switch(double penalty) {
+  View view = view_of(20, 0);
+  view.running = {timed(decoding_seq(1, 10, 17), 0.4), timed(decoding_seq(2, 10, 124), 0.4),
+                  timed(decoding_seq(3, 10, 17), 0.4), timed(decoding_seq(4, 10, 30), 0.0997)};
+  view.costs.projected_token_s = penalty / (4 * 112 * 4);
+  return view;
+}
+
+TEST(AptServeBySection5, FromKvToXByAPrefill) {
+  View view = view_of_a_switch(0.1344);
+  const std::unique_ptr<Policy> policy = make_policy(kPaper).value();
+  EXPECT_EQ(plan_of(*policy, view),
+            "preempt 2\ndrop_all 2 kv device\ndecode 1 [16, 17) samples\ndecode 3 [16, 17) samples\n"
+            "decode 4 [29, 30) samples\n");
+  EXPECT_EQ(first_reason(kPaper, view), "preempt_become_x");
+  EXPECT_EQ(policy->save_state(), "2 x");
+  view.running.erase(view.running.begin() + 1);
+  view.waiting = {discarded(2, 10, 124, 0.4)};
+  view.device.spare_slabs = 2 * 9;
+  EXPECT_EQ(plan_of(*policy, view),
+            "promise 2 2 cells on device\nprefill 2 [0, 124) samples x2 keeps kv x0 x x2\n");
+  EXPECT_EQ(policy->save_state(), "");
+  // Without room it waits for cells that are about to become free, and otherwise as the others do.
+  view.device.spare_slabs = 2;
+  for (uint32_t coming : {4u, 0u}) {
+    set_pinned(view, coming);
+    ASSERT_TRUE(policy->restore_state("2 x").ok());
+    plan_of(*policy, view);
+    EXPECT_EQ(policy->save_state(), coming > 0 ? "2 x" : "");
+  }
+}
+
+TEST(AptServeBySection5, WhereXCostsTooMuchItIsAvoided) {
+  const std::string without_x =
+      "preempt 4\ndrop_all 4 kv device\ndecode 1 [16, 17) samples\ndecode 3 [16, 17) samples\n"
+      "decode 2 [123, 124) samples\n";
+  EXPECT_EQ(plan_of(kPaper, view_of_a_switch(0.149)).substr(0, 10), "preempt 2\n");
+  EXPECT_EQ(plan_of(kPaper, view_of_a_switch(0.151)), without_x);
+  EXPECT_EQ(plan_of("apt-serve:rules=paper:hidden=off", view_of_a_switch(0.1344)), without_x);
+}
+
+// 1 runs with X, so 512 bytes of its K and V are to come: of what is free a prompt has so much less.
+TEST(AptServeBySection5, APrefillStepLeavesRoomForTheKvOfAllThatRun) {
+  View view = view_of(50, 3);
+  view.running = {hidden(1, 0.1)};
+  view.waiting = {waits(2, 48, 4)};
+  EXPECT_EQ(plan_of(kPaper, view), "prefill 2 [0, 48) samples x2 keeps kv x0 x x2\n");
+  view.device.spare_slabs = 2 * 3 + 1;
+  EXPECT_EQ(plan_of(kPaper, view), "promise 2 6 cells on device\nprefill 2 [0, 48) samples\n");
+  // Room for its X, 1,536 bytes, and for the block in which that may end, but not beside those 512.
+  view.device.spare_slabs = 3;
+  EXPECT_NE(plan_of(kPaper, view).substr(0, 9), "prefill 2");
+}
+
+TEST(AptServeBySection5, ItHasNoneOfOurSettings) {
+  for (const char* policy :
+       {"apt-serve:rules=paper:hidden-share=1", "apt-serve:rules=paper:step-share=1",
+        "apt-serve:rules=paper:all-share=1", "apt-serve:rules=paper:to-x=running",
+        "apt-serve:rules=paper:order=fcfs", "apt-serve:rules=theirs", "apt-serve-s:rules=paper"}) {
+    EXPECT_FALSE(make_policy(policy).ok()) << policy;
+  }
+  EXPECT_TRUE(make_policy("apt-serve:rules=paper:hidden=off:decay=0.4").ok());
+  EXPECT_TRUE(make_policy("apt-serve:rules=ours:hidden-share=1").ok());
+  EXPECT_TRUE(policy_traits(kPaper).keeps_x);
+  EXPECT_FALSE(policy_traits("apt-serve:rules=paper:hidden=off").keeps_x);
+}
+
+TEST(AptServeBySection5, AStateThatNamesNoChangesIsRefused) {
+  for (const char* state : {"1", "1 both", "x", "1 kv 2"}) {
+    EXPECT_FALSE(make_policy(kPaper).value()->restore_state(state).ok()) << state;
+  }
+  EXPECT_TRUE(make_policy(kPaper).value()->restore_state("").ok());
+}
+
+}  // namespace
+}  // namespace kvasir::test
