@@ -119,8 +119,8 @@ void PeerLending::turn() {
   }
   // First, as what is granted may be recalled or lost in the same turn.
   if (prompts_) prompts_->take_in(events);
+  if (prefixes_) prefixes_->take_in(events);
   take_in(events);
-  if (prefixes_) prefixes_->take_in(events.prefixes_found);
   note_answers(events, now);
   show(events, now);
   count(events);
@@ -128,6 +128,7 @@ void PeerLending::turn() {
 
 LendingRequest PeerLending::next_request() {
   LendingRequest request;
+  if (prefixes_) prefixes_->add_to(request);
   request.borrow = std::exchange(borrow_, 0);
   request.returned = cache_.take_departed();
   request.recall = std::exchange(recall_, 0);
@@ -138,7 +139,6 @@ LendingRequest PeerLending::next_request() {
   if (!view_.waiting.empty()) request.needed_since = view_.waiting.front().arrival;
   for (const SeqView& seq : view_.running) request.needed_since = std::min(request.needed_since, seq.arrival);
   peers_.asked += request.borrow;
-  if (prefixes_) prefixes_->add_to(request);
   if (prompts_) prompts_->add_to(request);
   return request;
 }
@@ -209,7 +209,8 @@ void PeerLending::ask(const StepPlan& plan, bool steps_in_flight) {
   borrow_ = std::min(plan.borrow_cells, room);
   own_ = claim_own(plan, steps_in_flight);
   const auto free = static_cast<uint32_t>(std::max<int64_t>(0, view_.device.available_cells()));
-  recall_ = std::min(peers_.lent, own_.cells - std::min(own_.cells, free));
+  // Prefixes that peers attend are in use here, and not among what is lent.
+  recall_ = std::min(peers_.lent + cache_.shown_cells(), own_.cells - std::min(own_.cells, free));
   // While the first request asks for nothing, it still lacks what it lacked.
   if (ask_again_at_ == 0) {
     const std::vector<SeqView>& oldest = view_.waiting.empty() ? view_.running : view_.waiting;

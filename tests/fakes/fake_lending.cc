@@ -11,7 +11,10 @@
 namespace kvasir::test {
 
 FakeLending::FakeLending(const Options& options, std::span<std::byte> memory)
-    : options_(options), memory_(memory), random_(options.seed), cells_(options.cells, State::kFree) {}
+    : options_(options),
+      memory_(memory),
+      random_(options.seed),
+      cells_(options.cells + options.attended, State::kFree) {}
 
 uint32_t FakeLending::held() const {
   return static_cast<uint32_t>(std::count_if(
@@ -91,6 +94,7 @@ void FakeLending::answer(const LendingRequest& request, LendingEvents& events) {
     chains_.push_back(question.chain);
     if (chains_.size() > 32) chains_.erase(chains_.begin());
   }
+  for (const PrefixKept& wanted : request.prefixes_kept) keep(wanted, events);
   while (!questions_.empty() && (ending_ || random_.unit() < options_.prefixes)) {
     events.prefixes_found.push_back(answer(questions_.begin()->second));
     questions_.erase(questions_.begin());
@@ -124,6 +128,30 @@ PrefixAnswer FakeLending::answer(const PrefixQuestion& question) {
   }
   shown_ += cells.size();
   return answer;
+}
+
+// It keeps blocks that it may have shown before others died: then they are lost in the next turn.
+void FakeLending::keep(const PrefixKept& wanted, LendingEvents& events) {
+  const auto shown = answers_.find(wanted.id);
+  if (shown == answers_.end()) return;  // the question is done
+  PrefixKeptAnswer answer{wanted.id, {}};
+  std::vector<uint32_t> free;
+  for (uint32_t i = options_.cells; i < cells_.size(); ++i) {
+    if (cells_[i] == State::kFree) free.push_back(i);
+  }
+  const auto lost = [&](uint32_t cell) { return gone_.contains(cell); };
+  const bool whole = std::none_of(shown->second.begin(), shown->second.end(), lost);
+  if (!ending_ && whole && wanted.cells <= free.size() && random_.unit() < options_.keeps) {
+    const size_t bytes = memory_.size() / cells_.size();
+    for (uint32_t i = 0; i < wanted.cells; ++i) {
+      cells_[free[i]] = State::kGranted;
+      answer.cells.push_back(free[i]);
+      std::memcpy(memory_.data() + free[i] * bytes, prefixes_.shown.data() + shown->second[i] * bytes, bytes);
+    }
+    kept_ += answer.cells.size();
+    forget(wanted.id);
+  }
+  events.prefixes_kept.push_back(std::move(answer));
 }
 
 void FakeLending::forget(uint64_t question) {
@@ -188,7 +216,8 @@ PromptAnswer FakeLending::compute(const PromptQuestion& question) {
   PromptAnswer answer{question.id, {}};
   const auto leaves = static_cast<int64_t>(question.tokens.size() / kLeafTokens);
   const auto blocks = static_cast<size_t>(random_.between(0, leaves)) * g.blocks_per_leaf();
-  const std::vector<uint32_t> free = some(State::kFree, 1);
+  std::vector<uint32_t> free = some(State::kFree, 1);
+  std::erase_if(free, [&](uint32_t cell) { return cell >= options_.cells; });
   if (ending_ || blocks * g.groups() > free.size()) return answer;
   answer.cells.assign(free.begin(), free.begin() + static_cast<ptrdiff_t>(blocks * g.groups()));
   const std::vector<std::byte> bytes = kv_of(std::span(question.tokens).first(blocks * g.block_tokens), g);
@@ -244,6 +273,10 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
     KV_CHECK(cells_[cell] != State::kFree, "cell {} is returned, and was not lent", cell);
     cells_[cell] = State::kFree;
     due_.erase(cell);
+    if (cell < options_.cells) continue;
+    // They are the peer's own, and it may write there now.
+    const size_t bytes = memory_.size() / cells_.size();
+    for (std::byte& b : memory_.subspan(cell * bytes, bytes)) b ^= std::byte{0x5A};
   }
   asked_ += request.borrow;
   if (options_.prefixes > 0) {
@@ -266,7 +299,7 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
   }
   if (asked_ > 0 && random_.unit() < options_.grants) {
     for (uint32_t cell : some(State::kFree, 0.7)) {
-      if (asked_ == 0) break;
+      if (asked_ == 0 || cell >= options_.cells) break;
       cells_[cell] = State::kGranted;
       events.granted.push_back(cell);
       --asked_;

@@ -53,6 +53,7 @@ struct Instance {
   std::set<uint32_t> recalled;  // of those
   std::set<uint32_t> lost;      // in all, not returned yet
   std::vector<PrefixAnswer> found;
+  std::vector<PrefixKeptAnswer> kept;
   std::vector<PromptAnswer> computed;
   std::vector<PromptJob> jobs;
   uint32_t refused = 0;
