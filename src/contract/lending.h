@@ -43,6 +43,8 @@ class LendableCells {
     uint32_t blocks = 0;
   };
   virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
+  // A peer attends to it for as long as it wants: it is lent from now on, until hide_prefix().
+  virtual void keep_prefix(uint64_t) {}
   virtual void hide_prefix(uint64_t) {}
 
   // A block: its tokens, and the cells of its KV. 0 tokens: its blocks are not lent as they are.

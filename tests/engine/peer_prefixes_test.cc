@@ -24,7 +24,11 @@ class Answering final : public Lending {
     for (const uint64_t id : request.prefixes_done) done.push_back(id);
     for (const PrefixKept& k : request.prefixes_kept) keep.push_back(k);
     returned.insert(request.returned.begin(), request.returned.end());
-    if (!show.empty()) shown = own.show_prefix(std::exchange(show, {}));
+    recall += request.recall;
+    if (!show.empty()) {
+      shown = own.show_prefix(std::exchange(show, {}));
+      if (keeps) own.keep_prefix(shown.id);
+    }
     if (hide) own.hide_prefix(std::exchange(hide, 0));
     LendingEvents events;
     events.prefixes_found = std::exchange(answers, {});
@@ -44,7 +48,9 @@ class Answering final : public Lending {
   std::vector<PrefixKeptAnswer> kept;
   std::vector<uint32_t> recalled, lost;
   std::vector<PrefixHash> show;  // in the next turn
+  bool keeps = false;            // that, for as long as they want it
   LendableCells::Prefix shown;
+  uint32_t recall = 0;  // cells that it wants back
   uint64_t hide = 0;
 };
 
@@ -302,6 +308,38 @@ TEST(AttendedPrefixes, ByCostTheFastestIsTaken) {
   EXPECT_TRUE(way(0.050, 4));
   EXPECT_FALSE(way(0.054, 4));
   EXPECT_FALSE(way(0.050, 5));
+}
+
+// A device of 32 blocks, of which a peer attends to four, for as long as it wants. Two requests grow until
+// the rest is full, and the second one lacks a block eight steps before the first one does.
+TEST(AttendedPrefixes, NoRequestWaitsForWhatAPeerAttendsHere) {
+  World w;
+  const auto submit = [&](const GenerationRequest& r) {
+    const auto sink = w.submit(r);
+    w.engine.step();
+    w.answer(0);
+    w.engine.step();
+    return sink;
+  };
+  submit(request(70, 1));
+  w.finish();
+  w.peers.show = w.peers.asked[0].chain;
+  w.peers.keeps = true;
+  w.engine.step();
+  ASSERT_EQ(w.peers.shown.blocks, 4u);
+  const auto first = submit(request(100, 300, 1000));
+  const auto second = submit(request(106, 300, 2000));
+  uint32_t without = 0;  // steps in which one of them did not go on
+  while (w.peers.recall == 0 && !first->finish) {
+    const size_t before = first->tokens.size() + second->tokens.size();
+    w.engine.step();
+    without += first->tokens.size() + second->tokens.size() < before + 2 ? 1 : 0;
+  }
+  EXPECT_GT(w.peers.recall, 0u) << "it wants it back";
+  EXPECT_LE(without, 2u) << "at once";
+  w.peers.hide = w.peers.shown.id;
+  w.finish();
+  EXPECT_EQ(first->tokens.size() + second->tokens.size(), 600u);
 }
 
 TEST(PeerPrefixes, WhatIsCachedIsNotAskedFor) {

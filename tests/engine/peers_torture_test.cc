@@ -179,6 +179,31 @@ INSTANTIATE_TEST_SUITE_P(AllPolicies, PeerPrefixesTorture,
                            return name + "_depth" + std::to_string(std::get<1>(c.param));
                          });
 
+// The same, whose peers attend to what they find here, and keep it until it is called back.
+class KeptPrefixesTorture : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TortureConfig prefixes_kept(const std::string& policy, int depth) {
+  TortureConfig config = prefixes_at_peers(policy, depth);
+  config.stays = 1;
+  return config;
+}
+
+TEST_P(KeptPrefixesTorture, NoRequestWaitsForThemForEver) {
+  const auto& [policy, depth] = GetParam();
+  const TortureConfig config = prefixes_kept(policy, depth);
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  EXPECT_GT(out.kept_for_peers, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPolicies, KeptPrefixesTorture,
+                         testing::Combine(testing::ValuesIn(every_policy({"random"})), testing::Values(1, 2)),
+                         [](const auto& c) {
+                           std::string name = std::get<0>(c.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + "_depth" + std::to_string(std::get<1>(c.param));
+                         });
+
 // Every policy, with a device of 20 blocks of 128 tokens, whose peers keep what it attends there: until they
 // want it back, or die.
 TortureConfig prefixes_attended(const std::string& policy, int depth, bool faults) {
@@ -237,6 +262,14 @@ TEST(PeerPrefixesMutants, ANeighboursAttendedBytesAreFound) {
   TortureConfig config = prefixes_attended("sarathi", 1, false);
   config.check = false;
   const ScopedMutant on(Mutant::kPeerPrefixShifted);
+  EXPECT_GT(torture(config).wrong, 0u);
+}
+
+TEST(PeerPrefixesMutants, WaitingForWhatIsKeptIsFound) {
+  TortureConfig config = prefixes_kept("hcache", 1);
+  config.check = false;
+  expect_right_with_peers(config, torture(config));
+  const ScopedMutant on(Mutant::kKeptPrefixAwaited);
   EXPECT_GT(torture(config).wrong, 0u);
 }
 

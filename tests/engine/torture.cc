@@ -27,6 +27,7 @@ namespace kvasir::test {
 namespace {
 
 constexpr uint32_t kTriesPerPlan = 8;
+constexpr uint64_t kMostTurnsWithoutAStep = 20'000;
 constexpr double kMutatedShare = 0.1;
 
 struct Live {
@@ -235,6 +236,7 @@ TortureOutcome torture(const TortureConfig& config) {
                        .own = config.own_lent,
                        .prefixes = config.prefixes,
                        .prefixes_lost = config.prefixes_lost,
+                       .stays = config.stays,
                        .prompts = config.prompts},
                       borrowed);
   lending.have_prefixes(
@@ -276,8 +278,13 @@ TortureOutcome torture(const TortureConfig& config) {
   TortureOutcome out;
   std::vector<Live> live;
   uint32_t submitted = 0;
+  uint64_t steps = 0, last_step = 0;
   for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
-    if (engine.metrics().steps >= config.most_steps) break;
+    if (const uint64_t now = engine.metrics().steps; now != steps) {
+      steps = now;
+      last_step = turn;
+    }
+    if (steps >= config.most_steps || turn - last_step > kMostTurnsWithoutAStep) break;
     if (config.mutations && config.mutations->tried >= config.most_mutations) submitted = config.requests;
     while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
       submit_one(engine, random, config, turn, submitted, live);
@@ -327,6 +334,7 @@ TortureOutcome torture(const TortureConfig& config) {
   out.prefix_attended = engine.metrics().peers.prefix_attended;
   out.computed_at_peers = lending.computed();
   out.computed_for_peers = lending.computed_here();
+  out.kept_for_peers = lending.kept_here();
   out.standstills = engine.metrics().standstills;
   out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -61,6 +62,7 @@ void FakeLending::start_anew() {
   prompt_questions_.clear();
   jobs_.clear();
   reading_.clear();
+  attending_.clear();
   questions_.clear();
   while (!answers_.empty()) forget(answers_.begin()->first);
 }
@@ -77,7 +79,15 @@ void FakeLending::learn(LendableCells& own) {
   const std::vector<PrefixHash>& chain = chains_[random_.below(chains_.size())];
   const LendableCells::Prefix prefix = own.show_prefix(chain);
   if (prefix.frames.empty()) return;
-  reading_.push_back(prefix.id);
+  const auto attended = [](size_t sum, const auto& a) { return sum + a.second; };
+  const size_t cells = std::accumulate(attending_.begin(), attending_.end(), prefix.frames.size(), attended);
+  if (2 * cells <= own.total_cells() && random_.unit() < options_.stays) {
+    own.keep_prefix(prefix.id);
+    attending_[prefix.id] = prefix.frames.size();
+    kept_here_ += prefix.frames.size();
+  } else {
+    reading_.push_back(prefix.id);
+  }
   for (size_t i = 0; i < prefix.frames.size(); ++i) {
     std::vector<std::byte>& block = blocks_[chain[i / prefixes_.groups]];
     if (i % prefixes_.groups == 0) block.clear();
@@ -281,6 +291,12 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
   asked_ += request.borrow;
   if (options_.prefixes > 0) {
     learn(own);
+    for (size_t back = ending_ ? SIZE_MAX : request.recall; back > 0 && !attending_.empty();) {
+      const auto oldest = attending_.begin();
+      back -= std::min(back, oldest->second);
+      own.hide_prefix(oldest->first);
+      attending_.erase(oldest);
+    }
     answer(request, events);
   }
   if (options_.prompts > 0) compute(request, own, events);

@@ -35,6 +35,9 @@ class FakeLending final : public Lending {
     double prefixes = 0;
     double prefixes_lost = 0;
     double keeps = 0.7;  // share of what is to be kept that peers keep
+    // Share of the prefixes that they find at the engine which it keeps for them, up to half of its memory,
+    // until it calls them back.
+    double stays = 0;
     // Peers compute the first rows of prompts as the shadow model does, and ask the engine to compute some:
     // share of the turns in which questions for them are answered, and in which it is asked.
     double prompts = 0;
@@ -72,6 +75,7 @@ class FakeLending final : public Lending {
   uint64_t computed_here() const { return computed_here_; }  // cells that the engine lent with theirs
   uint64_t shown() const { return shown_; }                  // cells that were shown to the engine
   uint64_t kept() const { return kept_; }                    // cells that were kept for it
+  uint64_t kept_here() const { return kept_here_; }          // cells that the engine kept for peers
   // Byte `at` of the shown cells is lost.
   bool shown_lost_at(uint64_t at) const {
     return gone_.contains(static_cast<uint32_t>(at / prefixes_.cell_bytes));
@@ -110,10 +114,11 @@ class FakeLending final : public Lending {
   std::vector<std::vector<PrefixHash>> chains_;          // that were asked for
   std::map<PrefixHash, std::vector<std::byte>> blocks_;  // of these: those that a peer has
   std::vector<uint64_t> reading_;                        // what it reads of the engine
+  std::map<uint64_t, size_t> attending_;                 // what it attends there, and the cells
   std::map<uint64_t, PrefixQuestion> questions_;         // not answered
   std::map<uint64_t, std::vector<uint32_t>> answers_;    // by question: the cells
   std::set<uint32_t> taken_, gone_;  // cells that are shown; and of which the bytes are lost
-  uint64_t shown_ = 0, kept_ = 0;
+  uint64_t shown_ = 0, kept_ = 0, kept_here_ = 0;
   PromptMemory prompts_;
   std::map<uint64_t, PromptQuestion> prompt_questions_;  // not answered
   struct Job {

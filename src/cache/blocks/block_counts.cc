@@ -20,10 +20,9 @@ void BlockMap::recount(Block& b) {
       if ((copies.present - several[p]).empty() && (copies.present - staying).empty()) break;
     }
     shared &= (copies.present - several[p]).empty();
-    const bool none_of_ours = b.attended && p == index_of(kHostKv);
+    const bool stays = b.keepers > 0 || (b.attended && p == index_of(kHostKv));
     const uint32_t coming =
-        none_of_ours ? 0
-                     : ((copies.present - once - copies.idle) | ((once - staying) & copies.present)).count();
+        stays ? 0 : ((copies.present - once - copies.idle) | ((once - staying) & copies.present)).count();
     coming_[p] += coming - b.coming[p];
     b.coming[p] = coming;
   }

@@ -122,6 +122,8 @@ class BlockMap {
     // Its copies on the host tier lie in memory of peers, which is none of the tier's: to give them up makes
     // no room.
     bool attended = false;
+    // Peers that attend to it here, each for as long as it wants: nothing of the block is coming meanwhile.
+    uint32_t keepers = 0;
     bool counted_shared = false;             // at the last count every copy was ready and had several owners
     std::array<uint32_t, kPlaces> coming{};  // cells that become free when what is in flight has ended
   };
@@ -212,6 +214,8 @@ class BlockMap {
   void discard(BlockId id, Place place, const LayerSet& groups);
   void pin(BlockId id, Place place, const LayerSet& groups);
   void unpin(BlockId id, Place place, const LayerSet& groups);
+  void add_keeper(BlockId id);
+  void remove_keeper(BlockId id);
   // Pins the whole block until the newest step in flight ends.
   void pin_for_step(BlockId id);
   void unpin_for_step(BlockId id);

@@ -280,8 +280,11 @@ class KvCache {
     std::vector<Frame> frames;
   };
   ShownPrefix show_prefix(std::span<const BlockHash> chain);
+  // A peer attends to it for as long as it wants: until hide_prefix() it counts as lent, neither as shown nor
+  // as a transfer, and as none of what is coming.
+  void keep_prefix(TransferId id);
   void hide_prefix(TransferId id);
-  uint32_t shown_cells() const { return shown_; }  // those shown twice counted twice
+  uint32_t kept_cells() const { return kept_; }  // those kept by two counted twice
 
   // --- Prefixes that are attended at the peer that has them: such blocks are copies in its memory, which
   // sequences here read and none of them writes.
@@ -478,7 +481,9 @@ class KvCache {
   std::array<uint32_t, kTiers> lent_{};
   std::vector<CopiedPrefix> copied_prefixes_;
   uint32_t prefixes_shown_ = 0;
-  uint32_t shown_ = 0;
+  uint32_t shown_ = 0;  // cells of shown prefixes, those shown twice counted twice
+  std::map<TransferId, std::vector<Use>> kept_prefixes_;  // that peers attend here
+  uint32_t kept_ = 0;
   std::map<uint64_t, std::vector<BlockId>> attended_;  // until let_go()
   uint64_t last_attended_ = 0;
   BorrowedCells borrowed_;

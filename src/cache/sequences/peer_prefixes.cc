@@ -108,7 +108,28 @@ KvCache::ShownPrefix KvCache::show_prefix(std::span<const BlockHash> chain) {
   return shown;
 }
 
+void KvCache::keep_prefix(TransferId id) {
+  std::vector<Use> uses = std::move(transfers_.find(id)->uses);
+  transfers_.erase(id);
+  --prefixes_shown_;
+  for (const Use& use : uses) {
+    shown_ -= use.groups.count();
+    kept_ += use.groups.count();
+    map_.add_keeper(use.block);
+  }
+  kept_prefixes_[id] = std::move(uses);
+}
+
 void KvCache::hide_prefix(TransferId id) {
+  if (const auto kept = kept_prefixes_.find(id); kept != kept_prefixes_.end()) {
+    for (const Use& use : kept->second) {
+      kept_ -= use.groups.count();
+      map_.remove_keeper(use.block);
+      map_.unpin(use.block, use.place, use.groups);
+    }
+    kept_prefixes_.erase(kept);
+    return;
+  }
   for (const Use& use : transfers_.find(id)->uses) shown_ -= use.groups.count();
   --prefixes_shown_;
   transfer_ended(id, {});

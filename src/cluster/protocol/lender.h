@@ -45,6 +45,8 @@ class LendableMemory {
     uint32_t blocks = 0;
   };
   virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
+  // These cells of one such answer are lent from now on.
+  virtual void keep_prefix(std::span<const uint32_t>) {}
   // What blocks of a chain are, of which the cells are blocks of this memory.
   virtual LendableCells::BlockShape block_shape() const { return {}; }
   // As take(), but the cells of as many of the chain's first blocks as are here, with their bytes. Nothing:

@@ -209,6 +209,7 @@ Status PrefixExchange::handle(const PeerId& from, const wire::KeepPrefix& messag
     std::vector<uint32_t> free;
     std::vector<uint32_t> blocks = loans_->hand_over(message.contract(), message.cells(), free);
     if (!free.empty()) memory_.give_back(free);
+    memory_.keep_prefix(blocks);
     if (mutant(Mutant::kKeptPrefixFreed)) memory_.give_back(blocks);
     shown_.erase(it);
     kept.set_contract(

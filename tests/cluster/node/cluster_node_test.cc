@@ -103,6 +103,7 @@ TEST_F(TwoInstances, APrefixThatIsKeptIsALoanThatIsReadAndNotWritten) {
   const std::vector<uint32_t> cells = a.kept[0].cells;
   ASSERT_EQ(cells, (std::vector<uint32_t>{3 * Cluster::kCells, 3 * Cluster::kCells + 1}));
   EXPECT_FALSE(read_cell(cluster, a, shown[0]).ok()) << "it is shown no longer";
+  EXPECT_EQ(b.frames->kept.size(), 1u) << "b's engine knows that it is lent";
   cluster.run_for(6 * kNanosPerSecond);
   EXPECT_EQ(cluster.disagreement(), "");
   EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[0])), pattern(cluster, 5));
@@ -111,6 +112,7 @@ TEST_F(TwoInstances, APrefixThatIsKeptIsALoanThatIsReadAndNotWritten) {
   EXPECT_EQ(b.memory[0], std::byte{5});
   a.give_back_all();
   EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_TRUE(b.frames->kept.empty());
   EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
 }
 

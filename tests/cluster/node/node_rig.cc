@@ -66,6 +66,7 @@ LendableCells::Prefix Frames::show_prefix(std::span<const PrefixHash> chain) {
 void Frames::hide_prefix(uint64_t id) {
   give_back(shown_.at(id));
   shown_.erase(id);
+  kept.erase(id);
 }
 
 void Instance::give_back(uint32_t cell) {

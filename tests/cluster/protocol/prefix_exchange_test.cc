@@ -319,8 +319,10 @@ class KeptPrefixes : public testing::Test {
 TEST_F(KeptPrefixes, AreALoanUntilTheyAreGivenBack) {
   const ContractRef shown = show();
   EXPECT_EQ(free_at_lender(), 6u);
+  EXPECT_TRUE(all.memory(1).kept.empty());
   const auto loan = keep(shown, 2);
   ASSERT_TRUE(loan);
+  EXPECT_EQ(all.memory(1).kept.size(), 2u) << "the memory's owner knows that it is lent now";
   EXPECT_EQ(free_at_lender(), 8u) << "what is not kept is shown no longer";
   EXPECT_EQ(at(1).shown(), 0u);
   EXPECT_EQ(all.lender(1).lent_blocks(), 2u);
@@ -351,6 +353,7 @@ TEST_F(KeptPrefixes, AreRefusedWhereAnOlderRequestLacksMemory) {
   all.lender(1).keep_for_own(3, all.now() - 1);
   EXPECT_FALSE(keep(shown, 4));
   EXPECT_EQ(at(0).take_refused(), std::vector<ContractRef>{shown});
+  EXPECT_TRUE(all.memory(1).kept.empty());
   EXPECT_TRUE(readable(shown, 4)) << "it can be copied instead";
   all.lender(1).keep_for_own(3, all.now() + 1);
   EXPECT_TRUE(keep(shown, 4)) << "later ones wait";
