@@ -96,7 +96,8 @@ LendingEvents SimPeer::turn(const LendingRequest& request, LendableCells& own) {
   return events;
 }
 
-// As a real instance believes it, but that its path's cost is known.
+// As a real instance believes it, but that its path's cost is known, and that rows of one step share the
+// reading of the history, as on a GPU: the first row pays for that, and each for what a row of a chunk takes.
 void SimPeer::price(LendingEvents& events) const {
   const ClusterSetup& setup = all_.setup();
   const CacheGeometry& g = setup.shape.geometry;
@@ -104,14 +105,18 @@ void SimPeer::price(LendingEvents& events) const {
     const auto leaves = static_cast<uint32_t>(answer.cells.size() / g.groups() / g.blocks_per_leaf());
     const std::optional<PeerId> peer = broker_.control()->post().current(answer.peer);
     if (leaves == 0 || !peer) continue;
-    StepLoad load;
-    load.decode_rows = 1;
-    load.decode_context = static_cast<double>(leaves) * ops::kLeafTokens;
-    const double each_s = history_seconds(all_.times(), load) / g.layers / leaves;
+    const double history = static_cast<double>(leaves) * ops::kLeafTokens;
+    StepLoad one, chunk;
+    one.decode_rows = 1;
+    one.decode_context = history;
+    chunk.chunks = {{.rows = ops::kLeafTokens, .history = history}};
+    const double row_s = history_seconds(all_.times(), chunk) / ops::kLeafTokens;
     const uint32_t number = SimNetwork::number_of(*peer);
     const PeerCost cost = {2 * setup.topology.latency_s(number_, number),
-                           setup.topology.bytes_per_s(number_, number), 0, each_s};
+                           setup.topology.bytes_per_s(number_, number), 0, 0};
     answer.attending = attending_cost(setup.shape, leaves, cost);
+    answer.attending->row_s += row_s;
+    answer.attending->step_s += std::max(0.0, history_seconds(all_.times(), one) - row_s);
   }
 }
 
