@@ -62,11 +62,12 @@ void add_cluster_flags(CLI::App& app, ClusterOptions& flags) {
                  "there is no other way), cost (if that was measured to be cheaper), always")
       ->check(CLI::IsMember({"never", "cost", "always"}))
       ->capture_default_str();
-  app.add_option("--cluster-prefixes", flags.prefixes,
-                 "When to copy the keys and values of a prompt's beginning from a peer that has them: never "
-                 "(nor does a peer get any from here), cost (if that is believed to be faster than computing "
-                 "them), always")
-      ->check(CLI::IsMember({"never", "cost", "always"}))
+  app.add_option(
+         "--cluster-prefixes", flags.prefixes,
+         "What to do with the keys and values of a prompt's beginning that a peer has: never (they are "
+         "computed here, and no peer gets any from here), fetch (copy them), attend (leave them there, "
+         "and send the queries), cost (what is believed to be fastest, computing them included)")
+      ->check(CLI::IsMember({"never", "fetch", "attend", "cost"}))
       ->capture_default_str();
   app.add_option(
          "--cluster-prompts", flags.prompts,

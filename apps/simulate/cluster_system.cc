@@ -24,7 +24,8 @@ uint32_t per_node(const SimulateOptions& o) {
 }  // namespace
 
 bool lends(const SimulateOptions& options, const std::string& policy) {
-  return options.instances > 1 && policy_traits(policy).borrows;
+  const bool shares = policy_traits(policy).borrows || options.runtime.cluster.prefixes != "never";
+  return options.instances > 1 && shares;
 }
 
 Status check_cluster(const SimulateOptions& o) {
@@ -72,6 +73,8 @@ Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& o, const S
   out.shape.kv = {g.layers_per_group, system.kv_heads, system.head_dim, g.block_tokens};
   out.shape.queries_per_kv = system.queries_per_kv;
   out.borrowable_cells = engine.cache.borrowable_cells();
+  out.attended_cells = engine.cache.attended_cells;
+  out.prefix_cells = engine.cache.prefix_cells;
   cluster::ProtocolSettings& p = out.protocol;
   p.lend_cap = static_cast<uint32_t>(o.lend_share * engine.cache.cells(Tier::kDevice));
   p.answer = p.silence = p.entry_lives = kBusy;
@@ -79,6 +82,7 @@ Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& o, const S
   p.settle_limit = kSettlement;
   if (!o.settle_debts) p.settle_period = kNever;
   p.lend_to_creditors = o.lend_to_creditors;
+  if (engine.peer_prefixes == PeerPrefixUse::kNever) p.prefix_asked = 0;
   p.computes_prompts = engine.peer_prompts != PeerPromptUse::kNever;
   if (p.computes_prompts) p.prompt_asked = kPromptAsked;
   KV_RETURN_IF_ERROR(cluster::check(p));

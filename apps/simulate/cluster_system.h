@@ -12,7 +12,8 @@
 
 namespace kvasir {
 
-// Whether instances lend each other memory: there are several, and the policy borrows.
+// Whether instances lend each other memory: there are several, and the policy borrows, or prefixes are
+// shared.
 bool lends(const SimulateOptions& options, const std::string& policy);
 
 // An error is one line that names the flag at fault, or lists the known networks.

@@ -84,6 +84,11 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--lend-share", o.lend_share, "Share of its KV memory that an instance lends at the most")
       ->capture_default_str()
       ->check(between(0.0, 1.0));
+  app.add_option(
+         "--cluster-prefixes", o.runtime.cluster.prefixes,
+         "What to do with a prompt's beginning that a peer has: never, fetch, attend, cost, as for serve")
+      ->check(CLI::IsMember({"never", "fetch", "attend", "cost"}))
+      ->capture_default_str();
   app.add_option("--cluster-prompts", o.runtime.cluster.prompts,
                  "When a peer computes the first rows of a prompt, whose keys and values go to peers in any "
                  "case: never, cost, always, as for serve")

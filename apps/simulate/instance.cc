@@ -32,7 +32,7 @@ bool SimulatedInstance::has_link() const {
 }
 
 SimLink::Borrowed SimulatedInstance::borrowed() const {
-  return peer_ ? SimLink::Borrowed{setup_.engine.cache.borrowed_begin(), peer_} : SimLink::Borrowed{};
+  return peer_ ? SimLink::Borrowed{setup_.engine.cache.peers_begin(), peer_} : SimLink::Borrowed{};
 }
 
 SimExecutor::Options SimulatedInstance::executor_options() {

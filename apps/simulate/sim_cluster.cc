@@ -38,6 +38,8 @@ cluster::BrokerOptions broker_options(const ClusterSetup& setup, uint32_t number
   options.protocol = setup.protocol;
   options.borrowable_cells = number < setup.topology.instances ? setup.borrowable_cells : 0;
   const bool apart = number == setup.topology.instances;
+  options.attended_cells = apart ? 0 : setup.attended_cells;
+  options.prefix_cells = apart ? 0 : setup.prefix_cells;
   options.protocol.location = apart ? "leader" : fmt::format("node-{}", setup.topology.node_of(number));
   options.protocol.device = !apart;
   if (apart) options.protocol.lend_cap = 0;
@@ -76,7 +78,8 @@ SimPeer::SimPeer(SimCluster& all, uint32_t number, VirtualClock& clock)
       number_(number),
       clock_(clock),
       broker_(broker_options(all.setup(), number), all.network().open(number, clock), *this),
-      creditor_(all.setup().borrowable_cells, number) {}
+      creditor_(all.setup().borrowable_cells + all.setup().attended_cells + all.setup().prefix_cells,
+                number) {}
 
 void SimPeer::start_anew() {
   KV_CHECK(false, "instance {} has no memory", number_);
@@ -88,8 +91,33 @@ LendingEvents SimPeer::turn(const LendingRequest& request, LendableCells& own) {
   if (!std::exchange(begun_, true)) all_.introduce(broker_, number_, now);
   for (const PeerMessage& message : all_.network().receive(number_, now)) broker_.handle(message, now);
   LendingEvents events = broker_.end_turn(request, now);
+  price(events);
   count(request, events);
   return events;
+}
+
+// As a real instance believes it, but that its path's cost is known, and that rows of one step share the
+// reading of the history, as on a GPU: the first row pays for that, and each for what a row of a chunk takes.
+void SimPeer::price(LendingEvents& events) const {
+  const ClusterSetup& setup = all_.setup();
+  const CacheGeometry& g = setup.shape.geometry;
+  for (PrefixAnswer& answer : events.prefixes_found) {
+    const auto leaves = static_cast<uint32_t>(answer.cells.size() / g.groups() / g.blocks_per_leaf());
+    const std::optional<PeerId> peer = broker_.control()->post().current(answer.peer);
+    if (leaves == 0 || !peer) continue;
+    const double history = static_cast<double>(leaves) * ops::kLeafTokens;
+    StepLoad one, chunk;
+    one.decode_rows = 1;
+    one.decode_context = history;
+    chunk.chunks = {{.rows = ops::kLeafTokens, .history = history}};
+    const double row_s = history_seconds(all_.times(), chunk) / ops::kLeafTokens;
+    const uint32_t number = SimNetwork::number_of(*peer);
+    const PeerCost cost = {2 * setup.topology.latency_s(number_, number),
+                           setup.topology.bytes_per_s(number_, number), 0, 0};
+    answer.attending = attending_cost(setup.shape, leaves, cost);
+    answer.attending->row_s += row_s;
+    answer.attending->step_s += std::max(0.0, history_seconds(all_.times(), one) - row_s);
+  }
 }
 
 void SimPeer::count(const LendingRequest& request, const LendingEvents& events) {
@@ -98,6 +126,8 @@ void SimPeer::count(const LendingRequest& request, const LendingEvents& events) 
     borrowed_ += static_cast<uint32_t>(answer.cells.size());
     sums_.computed += answer.cells.size();
   }
+  for (const PrefixKeptAnswer& answer : events.prefixes_kept)
+    borrowed_ += static_cast<uint32_t>(answer.cells.size());
   borrowed_ -= static_cast<uint32_t>(request.returned.size());
   sums_.most_borrowed = std::max(sums_.most_borrowed, borrowed_);
   sums_.granted += events.granted.size();

@@ -28,6 +28,8 @@ struct ClusterSetup {
   MemoryShape shape;  // of one card, in all layers
   cluster::ProtocolSettings protocol;
   uint32_t borrowable_cells = 0;  // by each instance
+  uint32_t attended_cells = 0;    // of prefixes, by each instance; and from which they are copied
+  uint32_t prefix_cells = 0;
 };
 
 // Of one instance, or of all together.
@@ -80,6 +82,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
   void unmap(const cluster::ContractRef&) override {}
 
   uint32_t creditor_of(uint64_t at) const;
+  void price(LendingEvents& events) const;
   void count(const LendingRequest& request, const LendingEvents& events);
   void add_slice(const Step& step, std::span<const RemoteLeaves> runs, double attended_here_s,
                  std::vector<Share>& shares, double& own_s);
@@ -91,7 +94,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
   VirtualClock& clock_;
   cluster::Broker broker_;
   bool begun_ = false;
-  std::vector<uint32_t> creditor_;  // by borrowed cell: its creditor, or its last one
+  std::vector<uint32_t> creditor_;  // by cell at a peer: its creditor, or its last one
   uint32_t borrowed_ = 0;
   Nanos served_until_ = 0;  // the queries of others
   PeerSums sums_;

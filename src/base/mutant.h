@@ -99,6 +99,8 @@ enum class Mutant {
   kCorruptKept,            // a copy stays though other bytes were read than had been written
   kLostCellKept,           // a copy stays though the peer that had it is gone
   kPeerPrefixShifted,      // blocks that come from a peer are taken for their neighbours
+  kKeptPrefixFreed,        // a prefix that a peer attends counts as given back
+  kKeptPrefixAwaited,      // plans wait for one as for what is only read
   kComputedAtPeerShifted,  // so are those that a peer has computed and lent
   kOlderRobbed,            // lent memory is called back from older requests, too
   kRemoteFillSkipped,      // a peer attends to cells that are still on their way to it

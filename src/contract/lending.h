@@ -43,6 +43,8 @@ class LendableCells {
     uint32_t blocks = 0;
   };
   virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
+  // A peer attends to it for as long as it wants: it is lent from now on, until hide_prefix().
+  virtual void keep_prefix(uint64_t) {}
   virtual void hide_prefix(uint64_t) {}
 
   // A block: its tokens, and the cells of its KV. 0 tokens: its blocks are not lent as they are.
@@ -78,6 +80,27 @@ struct PrefixAnswer {
   uint64_t id = 0;
   std::vector<uint32_t> cells;  // none: no peer has any
   std::string peer;             // whose they are
+  // What attending to all of these cells there is believed to cost instead, in all layers: for each step with
+  // such rows, and for each of the rows. None: unknown.
+  struct Attending {
+    double step_s = 0;
+    double row_s = 0;
+  };
+  std::optional<Attending> attending{};
+};
+// Of the cells that were found, the first ones are to be attended where they lie: the peer is asked to keep
+// them for as long as this instance wants, as if it had lent them.
+struct PrefixKept {
+  uint64_t id = 0;     // of the question
+  uint32_t cells = 0;  // so many
+  Nanos since = 0;     // when the request arrived
+};
+// Those cells, under other numbers, which are neither those of borrowed nor of shown cells: they can be read
+// and attended (PeerMemory), and never written. They are returned, recalled and lost like borrowed ones.
+// None: the peer does not keep them; then what was shown can be read as before.
+struct PrefixKeptAnswer {
+  uint64_t id = 0;
+  std::vector<uint32_t> cells;
 };
 
 // The first rows of a prompt, which a peer is to compute: it lends the memory in which their K and V then
@@ -125,6 +148,7 @@ struct LendingRequest {
   std::vector<PrefixQuestion> prefixes_wanted;
   // Questions whose answer is of no use any more, also before it comes.
   std::vector<uint64_t> prefixes_done;
+  std::vector<PrefixKept> prefixes_kept;
   std::vector<PromptQuestion> prompts_wanted;
   std::vector<uint64_t> prompts_done;  // questions whose answer is of no use any more
   // Jobs of peers that have ended: their blocks are here, idle, or soon will be; or they are refused.
@@ -148,8 +172,9 @@ struct LendingEvents {
   // The cells that the oldest waiting request of a peer still needs and that this instance may lend, and its
   // arrival: requests that arrived here later go behind it. Reported in every turn.
   MemoryClaim awaited = {0, INT64_MAX};
-  std::vector<PrefixAnswer> prefixes_found;  // one for each question that is not done
-  std::vector<PromptAnswer> prompts_found;   // the same
+  std::vector<PrefixAnswer> prefixes_found;     // one for each question that is not done
+  std::vector<PrefixKeptAnswer> prefixes_kept;  // the same for what is to be kept
+  std::vector<PromptAnswer> prompts_found;      // the same
   std::vector<PromptJob> prompts_to_compute;
   std::vector<uint64_t> prompts_dropped;  // jobs whose results are of no use any more
 };

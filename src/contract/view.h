@@ -54,6 +54,9 @@ struct SequenceCells {
   bool tail_resident = true;
   // Bytes of that block are moving to another tier: no row may write to it.
   bool tail_busy = false;
+  // Of the blocks in peer_blocks, or in cached_peer_blocks, some are a peer's own: they are attended where
+  // they lie, also by a sequence that does not stream.
+  bool attended = false;
   // Transfers in flight for its copies; the count saturates.
   uint16_t transfers = 0;
   // A waiting sequence may adopt tokens [0, cached_tokens) from existing blocks: whole blocks, on any tier
@@ -68,7 +71,7 @@ struct SequenceCells {
   uint32_t cached_shared_cells = 0;
   // Of the cached blocks, those of whole leaves of attention that lie at peers in every layer group: a
   // sequence that streams adopts them where they are, and the peers attend to them. 0 where peers compute no
-  // prompts.
+  // prompts and no prefix is attended at them.
   uint32_t cached_peer_blocks = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
   // In the windowed layer groups its first blocks are dead (CacheGeometry::dead_blocks): it holds none of

@@ -53,6 +53,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
            options.cache.tells_events);
   KV_CHECK(lending || options.cache.borrowable_cells() == 0, "there are no peers to borrow {} cells from",
            options.cache.borrowable_cells());
+  KV_CHECK(options.peer_prefixes != PeerPrefixUse::kNever || options.cache.attended_cells == 0,
+           "no prefixes are shared: attended cells={}", options.cache.attended_cells);
   KV_CHECK(
       options.peer_prefixes == PeerPrefixUse::kNever || (lending && link && options.cache.prefix_cells > 0),
       "prefixes of {} cells of peers, without peers or a link", options.cache.prefix_cells);

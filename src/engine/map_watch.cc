@@ -238,8 +238,7 @@ BlockCells MapWatch::cells_of(const BlockMap::Block& block) const {
     cells.ready[p] = copies.usable();
     cells.filling[p] = copies.present - cells.ready[p];
   }
-  constexpr Place kHostKv = {Form::kKv, Tier::kHost};
-  if (p_.cache.options().borrowed_bytes > 0) {
+  if (p_.cache.options().has_peers_cells()) {
     const BlockMap::Copies& copies = block.at(kHostKv);
     copies.present.for_each([&](uint32_t g) {
       if (p_.cache.is_borrowed(kHostKv, copies.by_group[g].at)) cells.at_peers.add(g);

@@ -97,9 +97,10 @@ struct EngineMetrics {
     std::atomic<uint64_t> borrowed_cells{0}, recalled_cells{0}, lent_cells{0};  // now
     std::atomic<uint64_t> granted{0}, refused{0}, lost{0};                      // by peers, so far
     // Prefixes, in tokens: that peers were asked for, and that were copied from them; those asked for of
-    // which an answer or the bytes came too late, or the copy failed; and that were shown to peers.
+    // which an answer or the bytes came too late, or the copy failed; that were shown to peers; and that
+    // peers keep for this instance, to be attended there.
     std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0}, prefix_late{0}, prefix_failed{0},
-        prefix_shown{0};
+        prefix_shown{0}, prefix_attended{0};
     std::atomic<uint64_t> prefix_bytes{0};   // that were copied
     std::atomic<double> prefix_waited_s{0};  // that requests were held back for them
     // Tokens of prompts: that peers were asked to compute, that they have computed, and that were computed

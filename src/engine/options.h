@@ -20,12 +20,13 @@ enum class PeerPromptUse : uint8_t {
   kAlways,
 };
 
-// Whether blocks of prompts are copied from peers that have them (engine/peer_prefixes.h). Needs
-// CacheOptions::prefix_cells.
+// Whether blocks of prompts are copied from peers that have them, or attended there
+// (engine/peer_prefixes.h). Needs CacheOptions::prefix_cells, and attended_cells for those that are attended.
 enum class PeerPrefixUse : uint8_t {
   kNever,
-  kByCost,  // where that is believed to be faster than computing them
-  kAlways,  // whatever a peer has
+  kByCost,  // the one that is believed to be faster, if it is faster than computing them
+  kFetch,   // whatever a peer has is copied
+  kAttend,  // whatever can be is attended, and the rest copied
 };
 
 struct EngineOptions {

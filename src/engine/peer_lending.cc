@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "base/random.h"
 #include "plan/kv_placement.h"
 #include "plan/plan_checker.h"
@@ -59,6 +60,9 @@ class OwnCells final : public LendableCells {
     out.blocks = static_cast<uint32_t>(shown.frames.size()) / cache_.geometry().groups();
     metrics_.prefix_shown += uint64_t{out.blocks} * cache_.geometry().block_tokens;
     return out;
+  }
+  void keep_prefix(uint64_t id) override {
+    if (!mutant(Mutant::kKeptPrefixAwaited)) cache_.keep_prefix(TransferId{id});
   }
   void hide_prefix(uint64_t id) override { cache_.hide_prefix(TransferId{id}); }
 
@@ -119,8 +123,8 @@ void PeerLending::turn() {
   }
   // First, as what is granted may be recalled or lost in the same turn.
   if (prompts_) prompts_->take_in(events);
+  if (prefixes_) prefixes_->take_in(events);
   take_in(events);
-  if (prefixes_) prefixes_->take_in(events.prefixes_found);
   note_answers(events, now);
   show(events, now);
   count(events);
@@ -128,6 +132,7 @@ void PeerLending::turn() {
 
 LendingRequest PeerLending::next_request() {
   LendingRequest request;
+  if (prefixes_) prefixes_->add_to(request);
   request.borrow = std::exchange(borrow_, 0);
   request.returned = cache_.take_departed();
   request.recall = std::exchange(recall_, 0);
@@ -138,7 +143,6 @@ LendingRequest PeerLending::next_request() {
   if (!view_.waiting.empty()) request.needed_since = view_.waiting.front().arrival;
   for (const SeqView& seq : view_.running) request.needed_since = std::min(request.needed_since, seq.arrival);
   peers_.asked += request.borrow;
-  if (prefixes_) prefixes_->add_to(request);
   if (prompts_) prompts_->add_to(request);
   return request;
 }
@@ -171,7 +175,7 @@ void PeerLending::show(const LendingEvents& events, Nanos now) {
   peers_.awaited_since = events.awaited.since;
   peers_.borrowed = cache_.borrowed_cells();
   peers_.recalled = cache_.closed_borrowed_cells();
-  peers_.lent = cache_.lent_cells(Tier::kDevice) + cache_.lent_cells(Tier::kHost);
+  peers_.lent = cache_.lent_cells(Tier::kDevice) + cache_.lent_cells(Tier::kHost) + cache_.kept_cells();
   if (!events.recalled.empty() && (peers_.recalled_by == 0 || events.recalled_by < peers_.recalled_by)) {
     peers_.recalled_by = events.recalled_by;
   }
@@ -207,9 +211,15 @@ void PeerLending::ask(const StepPlan& plan, bool steps_in_flight) {
   const uint32_t reached = peers_.borrowed + peers_.recalled + peers_.asked + kept;
   const uint32_t room = peers_.most_borrowed - std::min(peers_.most_borrowed, reached);
   borrow_ = std::min(plan.borrow_cells, room);
-  own_ = claim_own(plan, steps_in_flight);
+  const bool moves = steps_in_flight || !plan.rows.empty() || !plan.copies.empty() ||
+                     cache_.transfers_in_flight() > cache_.prefixes_shown();
+  own_ = claim_own(plan, moves);
   const auto free = static_cast<uint32_t>(std::max<int64_t>(0, view_.device.available_cells()));
   recall_ = std::min(peers_.lent, own_.cells - std::min(own_.cells, free));
+  // What the first request lacks may also be memory of a slower tier, or more than its tokens take.
+  const bool waits = peers_.asked > 0 || plan.borrow_cells > 0 || yields_to_peer(view_);
+  const bool ends = !plan.failures.empty() || !plan.preemptions.empty();
+  if (recall_ == 0 && !moves && !waits && !ends && own_.cells > 0) recall_ = peers_.lent;
   // While the first request asks for nothing, it still lacks what it lacked.
   if (ask_again_at_ == 0) {
     const std::vector<SeqView>& oldest = view_.waiting.empty() ? view_.running : view_.waiting;
@@ -225,7 +235,7 @@ void PeerLending::ask(const StepPlan& plan, bool steps_in_flight) {
 
 // What the instance's requests need of its own memory: those preempted, the one that runs if nothing moves
 // (no other can be preempted for it), and the first that waits.
-MemoryClaim PeerLending::claim_own(const StepPlan& plan, bool steps_in_flight) const {
+MemoryClaim PeerLending::claim_own(const StepPlan& plan, bool moves) const {
   const CacheGeometry& g = view_.geometry;
   MemoryClaim claim = {0, INT64_MAX};
   const auto add = [&](Nanos arrival, uint32_t cells) {
@@ -237,9 +247,7 @@ MemoryClaim PeerLending::claim_own(const StepPlan& plan, bool steps_in_flight) c
     const LiveRequest& preempted = *requests_.find(p.seq);
     add(preempted.arrival, cells(preempted.known_tokens()));
   }
-  const bool nothing_moves = plan.rows.empty() && plan.copies.empty() && !steps_in_flight &&
-                             cache_.transfers_in_flight() == cache_.prefixes_shown();
-  if (nothing_moves && !view_.running.empty()) {
+  if (!moves && !view_.running.empty()) {
     add(view_.running.front().arrival, cells(view_.running.front().known_tokens));
   }
   if (view_.waiting.empty()) return claim;

@@ -53,7 +53,7 @@ class PeerLending {
   void give_back_empty(uint32_t cells);
   // The peers that are there could lend what it may need.
   bool within_reach(const SeqView& seq) const;
-  MemoryClaim claim_own(const StepPlan& plan, bool steps_in_flight) const;
+  MemoryClaim claim_own(const StepPlan& plan, bool moves) const;
 
   const Nanos patience_;  // EngineOptions::borrow_patience
   const Nanos timeout_;   // EngineOptions::borrow_timeout: of the first request, within the peers' reach

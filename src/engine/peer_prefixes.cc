@@ -1,6 +1,8 @@
 #include "engine/peer_prefixes.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "engine/prefix_fetch.h"
 
@@ -19,7 +21,7 @@ double PeerPrefixes::seconds_to_compute(size_t blocks, size_t before) const {
 }
 
 Nanos PeerPrefixes::bound(double seconds) const {
-  if (p_.options.peer_prefixes == PeerPrefixUse::kAlways) return kLongestWait;
+  if (p_.options.peer_prefixes != PeerPrefixUse::kByCost) return kLongestWait;
   if (!p_.view.costs.known()) return kUsualWait;
   return std::clamp(from_seconds(seconds), kLeastWait, kLongestWait);
 }
@@ -58,20 +60,27 @@ void PeerPrefixes::arrived(SeqId id) {
 }
 
 void PeerPrefixes::add_to(LendingRequest& request) {
+  for (auto it = attended_.begin(); it != attended_.end();) {
+    std::erase_if(it->second, [&](SeqId id) { return p_.requests.find(id) == nullptr; });
+    const bool over = it->second.empty();
+    if (over) p_.cache.let_go(it->first);
+    it = over ? attended_.erase(it) : std::next(it);
+  }
   request.prefixes_wanted = std::exchange(to_ask_, {});
   request.prefixes_done = std::exchange(done_, {});
+  request.prefixes_kept = std::exchange(to_keep_, {});
 }
 
-// ---------------------------------------------------------------- copying
+// ---------------------------------------------------------------- what was found
 
 void PeerPrefixes::note_found(double share) {
   found_ += (share - found_) * kOfOne;
 }
 
-void PeerPrefixes::take_in(const std::vector<PrefixAnswer>& answers) {
-  for (const PrefixAnswer& answer : answers) {
+void PeerPrefixes::take_in(const LendingEvents& events) {
+  for (const PrefixAnswer& answer : events.prefixes_found) {
     const auto it = questions_.find(answer.id);
-    if (it == questions_.end() || it->second.copy) {
+    if (it == questions_.end() || it->second.copy || it->second.shown) {
       done_.push_back(answer.id);
       continue;
     }
@@ -81,24 +90,104 @@ void PeerPrefixes::take_in(const std::vector<PrefixAnswer>& answers) {
     note_found(static_cast<double>(blocks) / static_cast<double>(question.prompt.missing().size()));
     if (blocks == 0 && p_.clock.now() >= question.until)
       p_.metrics.prefix_late += tokens(question.prompt.missing().size());
-    if (blocks > 0 && worth_copying(question, answer.peer, blocks)) copy(question, answer);
-    if (question.copy) continue;
+    if (blocks > 0 && begin(question, answer)) continue;
     release(question);
     done_.push_back(answer.id);
     questions_.erase(it);
   }
+  for (const PrefixKeptAnswer& answer : events.prefixes_kept) take_kept(answer);
 }
 
-bool PeerPrefixes::worth_copying(const Question& question, const std::string& peer, size_t blocks) const {
-  if (p_.options.peer_prefixes == PeerPrefixUse::kAlways || !p_.view.costs.known()) return true;
+bool PeerPrefixes::begin(Question& question, const PrefixAnswer& answer) {
+  const PeerPrefixUse use = p_.options.peer_prefixes;
+  if (use == PeerPrefixUse::kAttend) return keep(question, answer) || copy(question, answer);
+  if (use == PeerPrefixUse::kFetch || !p_.view.costs.known()) return copy(question, answer);
+  const size_t blocks = answer.cells.size() / p_.cache.geometry().groups();
+  const double compute_s = seconds_to_compute(blocks, question.prompt.cached) + kSlackS;
+  const double attend_s = seconds_to_attend(question, answer, blocks);
+  const std::optional<double> copy_s = seconds_to_copy(answer.peer, blocks);
+  if (copy_s && attend_s + kSlackS < std::min(*copy_s, compute_s)) return keep(question, answer);
+  if (copy_s && *copy_s > compute_s) return false;
+  return copy(question, answer) || (attend_s < compute_s && keep(question, answer));
+}
+
+std::optional<double> PeerPrefixes::seconds_to_copy(const std::string& peer, size_t blocks) const {
   const auto path = paths_.find(peer);
-  if (path == paths_.end() || p_.clock.now() - path->second.measured > kOld) return true;
+  if (path == paths_.end() || p_.clock.now() - path->second.measured > kOld) return std::nullopt;
   const uint64_t bytes = blocks * p_.cache.geometry().kv_block_bytes();
-  return static_cast<double>(bytes) * path->second.seconds / path->second.bytes <=
-         seconds_to_compute(blocks, question.prompt.cached) + kSlackS;
+  return static_cast<double>(bytes) * path->second.seconds / path->second.bytes;
 }
 
-void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
+size_t PeerPrefixes::attendable(const Question& question, size_t blocks) const {
+  const uint32_t leaf = p_.cache.geometry().blocks_per_leaf();
+  if (p_.options.cache.attended_cells == 0 || question.prompt.cached % leaf != 0) return 0;
+  return blocks / leaf * leaf;
+}
+
+double PeerPrefixes::seconds_to_attend(const Question& question, const PrefixAnswer& answer,
+                                       size_t blocks) const {
+  const size_t there = attendable(question, blocks);
+  if (there == 0 || !answer.attending) return std::numeric_limits<double>::infinity();
+  const double share = static_cast<double>(there) / static_cast<double>(blocks);
+  double seconds = seconds_to_compute(blocks - there, question.prompt.cached + there);
+  for (const SeqId id : question.held) {
+    LiveRequest* const live = p_.requests.find(id);
+    if (!live) continue;
+    const uint32_t predicted = live->predicted.output_tokens;
+    const double to_come = predicted > 0 ? predicted : live->max_total_tokens - live->known_tokens();
+    const auto first = static_cast<uint32_t>(tokens(question.prompt.cached + there));
+    const double rows = live->known_tokens() - std::min(live->known_tokens(), first);
+    const double chunks = std::ceil(rows / p_.options.limits.max_num_batched_tokens);
+    seconds += (to_come + chunks) * answer.attending->step_s;
+    seconds += (to_come + rows) * share * answer.attending->row_s;
+  }
+  return seconds;
+}
+
+// ---------------------------------------------------------------- attending
+
+bool PeerPrefixes::keep(Question& question, const PrefixAnswer& answer) {
+  const uint32_t groups = p_.cache.geometry().groups();
+  const size_t blocks = attendable(question, answer.cells.size() / groups);
+  if (blocks == 0) return false;
+  Nanos since = INT64_MAX;
+  for (const SeqId id : question.held) {
+    if (const LiveRequest* live = p_.requests.find(id)) since = std::min(since, live->arrival);
+  }
+  if (since == INT64_MAX) return false;
+  to_keep_.push_back({answer.id, static_cast<uint32_t>(blocks) * groups, since});
+  question.shown = answer;
+  question.until = p_.clock.now() + bound(seconds_to_compute(blocks, question.prompt.cached));
+  return true;
+}
+
+void PeerPrefixes::take_kept(const PrefixKeptAnswer& answer) {
+  const auto it = questions_.find(answer.id);
+  const bool waits = it != questions_.end() && it->second.shown;
+  if (!answer.cells.empty()) {
+    // If no request waits for them any more, they go back in the next turn.
+    const size_t blocks = waits ? answer.cells.size() / p_.cache.geometry().groups() : 0;
+    const std::span<const BlockHash> chain =
+        waits ? it->second.prompt.missing().first(blocks) : std::span<const BlockHash>();
+    const uint64_t attended = p_.cache.attend_at_peers(chain, answer.cells);
+    if (attended > 0) {
+      attended_[attended] = it->second.held;
+      p_.metrics.prefix_attended += tokens(blocks);
+    }
+  }
+  if (!waits) return;
+  Question& question = it->second;
+  const PrefixAnswer shown = *std::exchange(question.shown, std::nullopt);
+  if (answer.cells.empty() && copy(question, shown)) return;
+  release(question);
+  done_.push_back(answer.id);
+  questions_.erase(it);
+}
+
+// ---------------------------------------------------------------- copying
+
+// False: there is no room.
+bool PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
   const CacheGeometry& g = p_.cache.geometry();
   const CacheOptions& options = p_.options.cache;
   std::vector<MemoryAddress> from;
@@ -109,7 +198,7 @@ void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
   // Those that run go on: each needs a block soon.
   const auto reserve = static_cast<uint32_t>(p_.view.running.size()) * g.groups();
   std::optional<Transfer> transfer = p_.cache.copy_prefix(question.prompt, from, reserve);
-  if (!transfer) return;
+  if (!transfer) return false;
   question.copy = transfer->id;
   question.peer = answer.peer;
   question.bytes = transfer->bytes();
@@ -117,6 +206,7 @@ void PeerPrefixes::copy(Question& question, const PrefixAnswer& answer) {
   question.began = p_.clock.now();
   question.until = question.began + bound(seconds_to_compute(question.blocks, question.prompt.cached));
   p_.link.start(*std::move(transfer));
+  return true;
 }
 
 void PeerPrefixes::copied(Question& question, bool ok) {

@@ -149,6 +149,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field.newer("cached_shared_cells", s.cached_shared_cells);
   field("cached_idle", s.cached_idle);
   field.newer("cached_peer_blocks", s.cached_peer_blocks);
+  field.newer("attended", s.attended);
   field.newer("dead_blocks", s.dead_blocks);
   field("promised_cells", s.promised_cells);
   field("peer_blocks", s.peer_blocks);

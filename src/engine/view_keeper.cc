@@ -24,7 +24,7 @@ ViewKeeper::ViewKeeper(const EngineOptions& options, View& view, LiveRequests& r
       cache_(cache),
       beliefs_(beliefs),
       link_(link),
-      adopts_at_peers_(options.peer_prompts != PeerPromptUse::kNever) {
+      adopts_at_peers_(options.peer_prompts != PeerPromptUse::kNever || options.cache.attended_cells > 0) {
   view_.geometry = options.cache.geometry;
   view_.limits = options.limits;
   view_.stage_blocks = options.cache.stage_blocks();
@@ -81,9 +81,9 @@ void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   view.late_gaps = counted<uint16_t>(live.late_gaps);
   view.in_flight = counted<uint8_t>(live.in_flight);
   if (view.cached_tokens == 0) return;
-  if (adopts_at_peers_) view.cached_peer_blocks = cache_.cached_at_peers(live.id);
-  const bool streams = view.cached_peer_blocks > 0 && kv_placement_of(view_, view).streams;
-  const uint32_t at_peers = streams ? view.cached_peer_blocks * view_.geometry.groups() : 0;
+  if (adopts_at_peers_) cache_.count_cached_at_peers(live.id, view);
+  const bool stay = view.cached_peer_blocks > 0 && (view.attended || kv_placement_of(view_, view).streams);
+  const uint32_t at_peers = stay ? view.cached_peer_blocks * view_.geometry.groups() : 0;
   if (!worth_fetching(view_, cache_.cached(live.id), at_peers))
     cache_.offer(cache_.cached_on_device(live.id), view);
 }

@@ -57,12 +57,16 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
   const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
   const uint32_t dead = g.dead_blocks(adopted * g.block_tokens) * g.windowed.count();
   const bool some_elsewhere = adopted * groups - dead > there;
-  const uint32_t at_peers = adopted > 0 && where.streams ? seq.cached_peer_blocks : 0;
+  const bool stay_at_peers = where.streams || seq.attended;
+  const uint32_t at_peers = adopted > 0 && stay_at_peers ? seq.cached_peer_blocks : 0;
+  const bool rest_is_here = (adopted - at_peers) * groups - dead == there;
 
   Admission a;
   a.adopted_blocks = adopted;
   if (some_elsewhere) {
-    if (where.streams || partial) {
+    if (seq.attended && rest_is_here) {
+      // Nothing passes the ring.
+    } else if (where.streams || partial || seq.attended) {
       a.ring_blocks += adopted - at_peers;
     } else {
       a.brought_back = {0, adopted * g.block_tokens};
@@ -87,7 +91,7 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
     a.device_cells = less((blocks - std::min(blocks, std::max(away, adopted))) * groups, promised);
   } else {
     const uint32_t adopts = less(there, seq.cached_shared_cells);
-    a.device_cells = less(less(g.most_cells(blocks), adopts), promised);
+    a.device_cells = less(less(g.most_cells(blocks), adopts + at_peers * groups), promised);
   }
   return a;
 }
@@ -98,7 +102,10 @@ Admission Admission::of_held(const View& view, const PlanState::Seq& state, cons
   const uint32_t groups = g.groups();
   const bool streams = kv_placement_of(view, seq).streams;
   const bool partial = options.kv && !streams;
-  const bool tail_only = partial || streams;
+  // All that is not on the device is attended at peers, and stays there.
+  const bool stays = seq.attended && seq.blocks - seq.resident_blocks == seq.peer_blocks;
+  const uint32_t at_peers = stays ? seq.peer_blocks : 0;
+  const bool tail_only = partial || streams || at_peers > 0;
   const uint32_t held = seq.kv_cells(Tier::kDevice);
   const Interval back = {tail_only ? seq.ready_tokens / g.block_tokens * g.block_tokens : 0,
                          seq.ready_tokens};
@@ -118,8 +125,10 @@ Admission Admission::of_held(const View& view, const PlanState::Seq& state, cons
     more = less(behind.device, promised);
     a.slower_cells = behind.slower;
   } else {
-    if (!streams)
-      more = less(g.most_cells(g.blocks_for(tokens_asked(seq, options))), promised + held + missing);
+    if (!streams) {
+      more = less(g.most_cells(g.blocks_for(tokens_asked(seq, options))),
+                  promised + held + missing + at_peers * groups);
+    }
     a.slower_cells = slower_cells_to_come(view, seq);
   }
   // The cells brought back are promised together with the cells to compute.

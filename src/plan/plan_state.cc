@@ -117,7 +117,8 @@ Status PlanState::apply(const Adoption& a) {
   const uint32_t elsewhere = s->blocks * groups_ - dead - there;
   s->adopted_device_cells = there;
   if (elsewhere > 0) {
-    s->resident = 0;
+    const bool rest_is_here = v.attended && elsewhere == v.cached_peer_blocks * groups_;
+    s->resident = rest_is_here ? s->blocks - v.cached_peer_blocks : 0;
     s->peer_blocks = v.cached_peer_blocks;
     s->device_groups = {};
     if (view_.geometry.has(Form::kX) && view_.total_cells(view_.slower_tier()) > 0)

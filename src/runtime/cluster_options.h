@@ -22,7 +22,7 @@ struct ClusterOptions {
   uint64_t borrow_bytes = UINT64_MAX;  // UINT64_MAX: four times the KV cache's memory
   double lend_compute = 0.5;
   std::string fetch = "cost";  // never | cost | always
-  // When prefixes are copied from peers: never | cost | always.
+  // What becomes of prefixes that peers have: never | fetch | attend | cost.
   std::string prefixes = "never";
   // When peers compute the rows of a prompt whose K and V go to them: never | cost | always.
   std::string prompts = "never";

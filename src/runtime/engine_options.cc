@@ -75,6 +75,12 @@ bool shares_prefixes(const RuntimeOptions& options) {
   return options.cluster.on() && options.cluster.prefixes != "never" && options.enable_prefix_caching;
 }
 
+// A tier with cells at peers holds keys and values alone, and is the host's.
+bool attends_prefixes(const RuntimeOptions& options) {
+  return shares_prefixes(options) && options.cluster.prefixes != "fetch" &&
+         options.cluster.borrow_bytes > 0 && options.kv_offloading_disk_bytes == 0;
+}
+
 bool shares_prompts(const RuntimeOptions& options) {
   return options.cluster.on() && options.cluster.prompts != "never" && options.enable_prefix_caching;
 }
@@ -91,8 +97,9 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.cache_events = options.cache_events;
   engine.map = options.map;
   if (shares_prefixes(options)) {
-    engine.peer_prefixes =
-        options.cluster.prefixes == "always" ? PeerPrefixUse::kAlways : PeerPrefixUse::kByCost;
+    engine.peer_prefixes = options.cluster.prefixes == "fetch"    ? PeerPrefixUse::kFetch
+                           : options.cluster.prefixes == "attend" ? PeerPrefixUse::kAttend
+                                                                  : PeerPrefixUse::kByCost;
   }
   if (shares_prompts(options)) {
     engine.peer_prompts =

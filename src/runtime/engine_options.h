@@ -44,8 +44,9 @@ CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 uint32_t batched_tokens(const RuntimeOptions& options);
 // Whether peers' memory is used: the instance is in a cluster, and its policy borrows.
 bool borrows(const RuntimeOptions& options);
-// Whether prefixes are copied from peers, and shown to them.
+// Whether prefixes are copied from peers, and shown to them; and whether they may also be attended there.
 bool shares_prefixes(const RuntimeOptions& options);
+bool attends_prefixes(const RuntimeOptions& options);
 // Whether it computes rows of prompts for peers, and has peers compute some of its own.
 bool shares_prompts(const RuntimeOptions& options);
 // Everything except the geometry, the sizes of the tiers, and what follows from these.

@@ -16,7 +16,7 @@ namespace kvasir {
 namespace {
 
 // The version of the messages between instances; a change of any of them is a new version.
-constexpr int kWireVersion = 5;
+constexpr int kWireVersion = 6;
 // Peers that are asked to compute rows of a prompt, one after the other.
 constexpr uint32_t kPromptAsked = 3;
 constexpr size_t kMaxLocationBytes = 256;
@@ -181,6 +181,7 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
     options.broker.protocol.prompt_asked = model->computes_prompts ? kPromptAsked : 0;
     options.broker.protocol.computes_prompts = model->computes_prompts && flags.lend_compute > 0;
     options.broker.borrowable_cells = model->borrowable_cells;
+    options.broker.attended_cells = model->attended_cells;
     options.broker.prefix_cells = model->prefix_cells;
     options.memory = model->memory;
     options.memory->lent.share = flags.lend_compute;

@@ -25,7 +25,8 @@ struct ClusterModel {
   std::string geometry;  // the digest that peers compare
   cluster::NodeMemory memory;
   uint32_t borrowable_cells = 0;
-  uint32_t prefix_cells = 0;  // 0: prefixes are neither copied nor shown
+  uint32_t attended_cells = 0;  // of prefixes at peers, at once
+  uint32_t prefix_cells = 0;    // 0: prefixes are neither copied nor shown
   uint32_t lend_cap_cells = 0;
   bool computes_prompts = false;  // for peers, and has peers do so
 };

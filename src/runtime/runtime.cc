@@ -169,6 +169,7 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
   model.memory.tiers[index_of(Tier::kDevice)] = {device_->device_tier().data(), cache.device_bytes};
   model.memory.tiers[index_of(Tier::kHost)] = {device_->host_tier().data(), cache.host_bytes};
   model.borrowable_cells = cache.borrowable_cells();
+  model.attended_cells = cache.attended_cells;
   model.prefix_cells = cache.prefix_cells;
   model.computes_prompts = shares_prompts(options);
   const uint64_t own = cache.device_bytes + (cache.borrowed_bytes > 0 ? 0 : cache.host_bytes);

@@ -130,12 +130,13 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
   }
   available -= checksums;
   KV_ASSIGN_OR_RETURN(const uint64_t device, device_tier_bytes(options, available, cache.host_bytes, gpu));
-  if (borrows(options)) {
-    const uint64_t cell = cache.geometry.kv_cell_bytes();
-    const uint64_t wanted =
-        options.cluster.borrow_bytes == UINT64_MAX ? kDefaultBorrowed * device : options.cluster.borrow_bytes;
-    cache.borrowed_bytes = std::min<uint64_t>(wanted / cell, kMostBorrowedCells) * cell;
-  }
+  const uint64_t cell = cache.geometry.kv_cell_bytes();
+  const uint64_t wanted =
+      options.cluster.borrow_bytes == UINT64_MAX ? kDefaultBorrowed * device : options.cluster.borrow_bytes;
+  const uint64_t at_peers = std::min<uint64_t>(wanted / cell, kMostBorrowedCells);
+  if (borrows(options)) cache.borrowed_bytes = at_peers * cell;
+  if (attends_prefixes(options) && !cache.geometry.has(Form::kX))
+    cache.attended_cells = static_cast<uint32_t>(at_peers);
   const uint64_t longest = options.max_model_len > 0 ? options.max_model_len : context;
   KV_RETURN_IF_ERROR(size_stage_ring(options, static_cast<uint32_t>(longest), device, cache));
   // The ring begins where the frames end, at a multiple of a cache line.

@@ -187,10 +187,11 @@ void add_peers(Page& page, const EngineMetrics& m) {
                "Of those, tokens whose KV was copied from a peer.");
   page.head("peer_prefix_tokens_total", "counter",
             "Tokens of prefixes: asked for of peers in vain, since the answer or the KV was late or the copy "
-            "failed; and shown to peers.");
+            "failed; shown to peers; and kept by peers, to be attended there.");
   page.sample("peer_prefix_tokens_total", m.peers.prefix_late.load(), ",event=\"late\"");
   page.sample("peer_prefix_tokens_total", m.peers.prefix_failed.load(), ",event=\"failed\"");
   page.sample("peer_prefix_tokens_total", m.peers.prefix_shown.load(), ",event=\"shown\"");
+  page.sample("peer_prefix_tokens_total", m.peers.prefix_attended.load(), ",event=\"attended\"");
   page.counter("peer_prefix_bytes_total", m.peers.prefix_bytes.load(), "Bytes of KV copied from peers.");
   page.counter("peer_prefix_wait_seconds_total", m.peers.prefix_waited_s.load(),
                "Time that requests were held back for prefixes of peers.");

@@ -95,6 +95,12 @@ class Borrowed : public testing::Test {
   bool at_peers(SeqId seq, uint32_t leaf, uint32_t group) const {
     return cache_.lies_at_peers(cache_.holdings(seq), cache_.blocks_of(seq), leaf, group);
   }
+  uint32_t cached_at_peers(SeqId seq) const {
+    SequenceCells cells;
+    cache_.count_cached_at_peers(seq, cells);
+    EXPECT_FALSE(cells.attended) << "they are lent";
+    return cells.cached_peer_blocks;
+  }
   int64_t room(Tier tier = Tier::kHost) const { return cache_.budget(tier).available_cells(); }
   uint32_t promised(SeqId seq) const { return cache_.summary(seq).promised_cells[index_of(Tier::kHost)]; }
 
@@ -569,7 +575,7 @@ TEST_F(Borrowed, WhatAPeerHasComputedIsAdoptedWhereItLies) {
   cache_.add_sequence(kFar, tokens, "");
   const SequenceCells s = cache_.summary(kFar);
   EXPECT_EQ(s.cached_tokens, 5 * kQuarter);
-  EXPECT_EQ(cache_.cached_at_peers(kFar), 4u);
+  EXPECT_EQ(cached_at_peers(kFar), 4u);
   EXPECT_EQ(s.cached_resident_cells, 0u);
   cache_.adopt(kFar, s.cached_tokens);
   EXPECT_EQ(room(), 0);
@@ -594,7 +600,7 @@ TEST_F(Borrowed, ALeafThatIsPartlyOnTheDeviceIsNotAtPeers) {
   std::iota(tokens.begin(), tokens.end(), static_cast<Token>(raw(kFar) * 10000));
   cache_.add_sequence(kFar, tokens, "");
   EXPECT_EQ(cache_.summary(kFar).cached_tokens, 4 * kQuarter);
-  EXPECT_EQ(cache_.cached_at_peers(kFar), 0u);
+  EXPECT_EQ(cached_at_peers(kFar), 0u);
 }
 
 TEST(BorrowedDeathTest, OnlyWhatIsLentIsTakenBack) {
@@ -607,7 +613,7 @@ TEST(BorrowedDeathTest, OnlyWhatIsLentIsTakenBack) {
 TEST(BorrowedDeathTest, WhereMemoryIsBorrowedThereIsNothingButKv) {
   CacheOptions o = borrowing(0, 4);
   o.geometry.x_bytes_per_token_layer = 8;
-  EXPECT_DEATH(KvCache{o}, "borrowed=");
+  EXPECT_DEATH(KvCache{o}, "at peers=");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-"""The beginning of a prompt that a peer has computed is copied from there, and the answer has the same bits.
+"""The beginning of a prompt that a peer has computed is copied from there, or attended there, and the answer has the
+same bits.
 
 KVASIR_CLUSTER_LONG=1 prints what that saves with a larger model, too.
 """
@@ -7,6 +8,7 @@ import json
 import os
 import pathlib
 import tempfile
+import threading
 import time
 import unittest
 
@@ -16,6 +18,7 @@ LONG = os.environ.get("KVASIR_CLUSTER_LONG") == "1"
 BLOCKS = ("--block-size", "16")
 PROMPT, SHARED = 420, 400  # tokens; of which all requests have the first ones in common
 CACHED = 400  # whole blocks of those
+LEAF = 256  # tokens that are attended together: of what is shared
 HOST = ("--kv-offloading-size", "0.001")
 
 
@@ -63,7 +66,7 @@ class Prefixes(unittest.TestCase):
         self.assertEqual(cluster.crashed(), [])
 
     def copied(self, policy, *flags):
-        with self.cluster(2, "--cluster-prefixes", "always", *flags, policy=policy) as cluster:
+        with self.cluster(2, "--cluster-prefixes", "fetch", *flags, policy=policy) as cluster:
             self.check(cluster, "n1", 1, 0)
             self.check(cluster, "n2", 2, CACHED)
             n1, n2 = cluster["n1"], cluster["n2"]
@@ -90,6 +93,46 @@ class Prefixes(unittest.TestCase):
     def test_a_policy_that_borrows(self):
         self.copied("distkv")
 
+    def attended(self, policy, *flags):
+        with self.cluster(2, "--cluster-prefixes", "attend", *flags, policy=policy) as cluster:
+            self.check(cluster, "n1", 1, 0)
+            self.check(cluster, "n2", 2, LEAF)
+            n1, n2 = cluster["n1"], cluster["n2"]
+            self.assertEqual(n2.metric("peer_prefix_tokens_total", event="attended"), LEAF)
+            self.assertEqual(n2.metric("external_prefix_cache_hits_total"), 0)
+            self.assertGreater(n2.metric("remote_queries_total"), 0)
+            self.check_end(cluster)
+            # It has given them back.
+            self.assertEqual(n1.metric("peer_cells", state="lent"), 0)
+
+    def test_attended_by_chunked_prefills(self):
+        self.attended("sarathi")
+
+    def test_attended_by_whole_prompts(self):
+        self.attended("vllm")
+
+    def test_attended_by_a_policy_with_a_host_tier(self):
+        self.attended("layerkv", *HOST)
+
+    def test_attended_by_a_policy_that_borrows(self):
+        self.attended("distkv")
+
+    def test_a_peer_that_dies_while_it_is_attended(self):
+        with alone(MODEL, "8MiB", *BLOCKS, "--no-enable-prefix-caching") as instance:
+            wanted = ask(instance, prompt(2), 400)[0]
+        with self.cluster(2, "--cluster-prefixes", "attend") as cluster:
+            self.check(cluster, "n1", 1, 0)
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(ask(cluster["n2"], prompt(2), 400)))
+            asking.start()
+            while cluster["n2"].metric("remote_queries_total") == 0 and asking.is_alive():
+                time.sleep(0.01)
+            self.assertTrue(asking.is_alive(), "it ended before the peer could be killed")
+            cluster["n1"].kill()
+            asking.join()
+            self.assertEqual(answers, [(wanted, LEAF)])
+            self.assertGreater(cluster["n2"].metric("peer_cells_total", event="lost"), 0)
+
     def test_by_cost(self):
         """Whatever it decides, the answers are right; what was not copied was computed."""
         with self.cluster(3, "--cluster-prefixes", "cost") as cluster:
@@ -107,7 +150,7 @@ class Prefixes(unittest.TestCase):
 
     def test_a_peer_that_does_not_answer(self):
         """It goes on without, long before the peer counts as dead."""
-        with self.cluster(2, "--cluster-prefixes", "always", "--cluster-ttl", "30") as cluster:
+        with self.cluster(2, "--cluster-prefixes", "fetch", "--cluster-ttl", "30") as cluster:
             self.check(cluster, "n1", 1, 0)
             cluster["n1"].stop_for_now()
             begin = time.monotonic()
@@ -119,7 +162,7 @@ class Prefixes(unittest.TestCase):
             self.check_end(cluster)
 
     def test_a_peer_that_dies(self):
-        with self.cluster(3, "--cluster-prefixes", "always") as cluster:
+        with self.cluster(3, "--cluster-prefixes", "fetch") as cluster:
             self.check(cluster, "n1", 1, 0)
             self.check(cluster, "n2", 2, CACHED)
             cluster["n1"].kill()

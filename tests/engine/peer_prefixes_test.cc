@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,19 @@ class Answering final : public Lending {
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override {
     for (const PrefixQuestion& q : request.prefixes_wanted) asked.push_back(q);
     for (const uint64_t id : request.prefixes_done) done.push_back(id);
-    if (!show.empty()) shown = own.show_prefix(std::exchange(show, {}));
+    for (const PrefixKept& k : request.prefixes_kept) keep.push_back(k);
+    returned.insert(request.returned.begin(), request.returned.end());
+    recall += request.recall;
+    if (!show.empty()) {
+      shown = own.show_prefix(std::exchange(show, {}));
+      if (keeps) own.keep_prefix(shown.id);
+    }
     if (hide) own.hide_prefix(std::exchange(hide, 0));
     LendingEvents events;
     events.prefixes_found = std::exchange(answers, {});
+    events.prefixes_kept = std::exchange(kept, {});
+    events.recalled = std::exchange(recalled, {});
+    events.lost = std::exchange(lost, {});
     return events;
   }
   void start_anew() override {}
@@ -31,9 +42,15 @@ class Answering final : public Lending {
 
   std::vector<PrefixQuestion> asked;
   std::vector<uint64_t> done;
+  std::vector<PrefixKept> keep;
+  std::set<uint32_t> returned;
   std::vector<PrefixAnswer> answers;
+  std::vector<PrefixKeptAnswer> kept;
+  std::vector<uint32_t> recalled, lost;
   std::vector<PrefixHash> show;  // in the next turn
+  bool keeps = false;            // that, for as long as they want it
   LendableCells::Prefix shown;
+  uint32_t recall = 0;  // cells that it wants back
   uint64_t hide = 0;
 };
 
@@ -41,6 +58,7 @@ EngineOptions options_with(PeerPrefixUse use) {
   EngineOptions o = small_options();
   o.peer_prefixes = use;
   o.cache.prefix_cells = o.cache.cells(Tier::kDevice);
+  if (use != PeerPrefixUse::kFetch) o.cache.attended_cells = 64;
   return o;
 }
 
@@ -86,9 +104,10 @@ struct World {
     return sink;
   }
   // A peer has so many blocks of the question asked last: two cells each.
-  void answer(size_t blocks) {
-    PrefixAnswer answer{peers.asked.back().id, {}, "b"};
-    for (uint32_t cell = 0; cell < 2 * blocks; ++cell) answer.cells.push_back(cell);
+  void answer(size_t blocks, std::optional<PrefixAnswer::Attending> attending = std::nullopt) {
+    PrefixAnswer answer{peers.asked.back().id, {}, "b", attending};
+    const uint32_t first = options.cache.first_shown_cell();
+    for (uint32_t cell = 0; cell < 2 * blocks; ++cell) answer.cells.push_back(first + cell);
     peers.answers.push_back(answer);
   }
   void finish() {
@@ -134,8 +153,197 @@ TEST(PeerPrefixes, BlocksOfAPeerCountAsCached) {
   EXPECT_EQ(w.peers.done, (std::vector<uint64_t>{1}));
 }
 
+// ---------------------------------------------------------------- attended at a peer
+
+// A prompt of 18 full blocks, of which the first 16 are a leaf of attention: 32 cells.
+struct Attending : World {
+  explicit Attending(PeerPrefixUse use = PeerPrefixUse::kAttend) : World(use) {}
+  std::shared_ptr<CollectingSink> ask(uint32_t output, int seed = 1) {
+    auto sink = submit(request(300, output, seed));
+    engine.step();
+    return sink;
+  }
+  void kept(uint32_t cells) {
+    PrefixKeptAnswer answer{peers.asked.back().id, {}};
+    for (uint32_t cell = 0; cell < cells; ++cell) answer.cells.push_back(cell);
+    peers.kept.push_back(answer);
+    engine.step();
+  }
+};
+
+TEST(AttendedPrefixes, WholeLeavesStayAtThePeerUntilTheRequestEnds) {
+  Attending w;
+  const auto sink = w.ask(3);
+  w.answer(18);
+  w.engine.step();
+  w.engine.step();
+  ASSERT_EQ(w.peers.keep.size(), 1u);
+  EXPECT_EQ(w.peers.keep[0].id, 1u);
+  EXPECT_EQ(w.peers.keep[0].cells, 32u) << "of a leaf, two of each block";
+  EXPECT_EQ(w.steps(), 0u) << "it is held back";
+  w.kept(32);
+  EXPECT_EQ(w.steps(), 1u);
+  EXPECT_EQ(w.link.queued(), 0u) << "no bytes move";
+  EXPECT_TRUE(w.peers.returned.empty());
+  w.finish();
+  EXPECT_EQ(sink->tokens.size(), 3u);
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 256u);
+  EXPECT_EQ(w.figures().prefix_attended, 256u);
+  EXPECT_EQ(w.figures().prefix_hits, 0u);
+  w.engine.step();
+  w.engine.step();
+  EXPECT_EQ(w.peers.returned.size(), 32u);
+  // Nothing of it is left here.
+  w.ask(1);
+  EXPECT_EQ(w.peers.asked.size(), 2u);
+}
+
+TEST(AttendedPrefixes, OthersThatBeginAlikeAttendToThemToo) {
+  Attending w;
+  w.ask(40);
+  w.answer(18);
+  w.engine.step();
+  w.kept(32);
+  const auto second = w.ask(2);
+  EXPECT_EQ(w.peers.asked.size(), 1u) << "the first one has computed the blocks behind the leaf";
+  w.finish();
+  EXPECT_EQ(second->tokens.size(), 2u);
+  EXPECT_EQ(w.engine.metrics().prompt_tokens_cached, 256u + 288u);
+}
+
+TEST(AttendedPrefixes, WhatThePeerDoesNotKeepIsCopied) {
+  Attending w;
+  const auto sink = w.ask(2);
+  w.answer(18);
+  w.engine.step();
+  w.kept(0);
+  EXPECT_EQ(w.link.queued(), 1u);
+  w.link.complete_all();
+  w.finish();
+  EXPECT_EQ(w.figures().prefix_attended, 0u);
+  EXPECT_EQ(w.figures().prefix_hits, 288u);
+  EXPECT_EQ(sink->tokens.size(), 2u);
+}
+
+TEST(AttendedPrefixes, LessThanALeafIsCopied) {
+  Attending w;
+  w.ask(2);
+  w.answer(15);
+  w.engine.step();
+  EXPECT_TRUE(w.peers.keep.empty());
+  EXPECT_EQ(w.link.queued(), 1u);
+  w.finish();
+}
+
+TEST(AttendedPrefixes, WhatComesTooLateGoesBack) {
+  Attending w;
+  const auto sink = w.ask(2);
+  w.answer(18);
+  w.engine.step();
+  w.clock.advance(PeerPrefixes::kLongestWait);
+  w.engine.step();
+  EXPECT_EQ(w.steps(), 1u) << "it computes";
+  w.kept(32);
+  w.finish();
+  w.engine.step();
+  w.engine.step();
+  EXPECT_EQ(w.peers.returned.size(), 32u);
+  EXPECT_EQ(w.figures().prefix_attended, 0u);
+  EXPECT_EQ(sink->tokens.size(), 2u);
+}
+
+TEST(AttendedPrefixes, WhatIsLostIsComputed) {
+  Attending w;
+  const auto sink = w.ask(20);
+  w.answer(18);
+  w.engine.step();
+  w.kept(32);
+  w.engine.step();
+  for (uint32_t cell = 0; cell < 32; ++cell) w.peers.lost.push_back(cell);
+  w.finish();
+  w.engine.step();
+  EXPECT_EQ(sink->tokens.size(), 20u);
+  EXPECT_EQ(w.peers.returned.size(), 32u);
+}
+
+// Called back, they stay as long as the request needs them, and no longer.
+TEST(AttendedPrefixes, WhatIsCalledBackGoesWhenTheRequestHasEnded) {
+  Attending w;
+  const auto sink = w.ask(6);
+  w.answer(18);
+  w.engine.step();
+  w.kept(32);
+  for (uint32_t cell = 0; cell < 32; ++cell) w.peers.recalled.push_back(cell);
+  w.engine.step();
+  EXPECT_TRUE(w.peers.returned.empty());
+  w.finish();
+  w.engine.step();
+  EXPECT_EQ(sink->tokens.size(), 6u);
+  EXPECT_EQ(w.peers.returned.size(), 32u);
+}
+
+// A row takes 1 ms, so the 288 rows 288. A copy of them took 1 s. 4 tokens to come and a step with the 44
+// rows behind the leaf: 5 steps.
+TEST(AttendedPrefixes, ByCostTheFastestIsTaken) {
+  const auto way = [](double step_s, uint32_t output) {
+    Attending w(PeerPrefixUse::kByCost);
+    w.ask(1);
+    w.answer(18);
+    w.engine.step();
+    EXPECT_EQ(w.link.queued(), 1u) << "the path is measured";
+    w.clock.advance(kNanosPerSecond);
+    w.link.complete_all();
+    w.finish();
+    w.ask(output, 500);
+    w.answer(18, PrefixAnswer::Attending{step_s, 0});
+    w.engine.step();
+    w.engine.step();
+    const bool keeps = w.peers.keep.size() == 1;
+    EXPECT_EQ(w.link.queued(), 0u) << "which copying is not";
+    if (keeps) w.kept(32);
+    w.finish();
+    return keeps;
+  };
+  // 32 rows more are computed, of the blocks behind the leaf: 5 s + 32 ms + slack of 10 ms below 298 ms.
+  EXPECT_TRUE(way(0.050, 4));
+  EXPECT_FALSE(way(0.054, 4));
+  EXPECT_FALSE(way(0.050, 5));
+}
+
+// A device of 32 blocks, of which a peer attends to four, for as long as it wants. Two requests grow until
+// the rest is full, and the second one lacks a block eight steps before the first one does.
+TEST(AttendedPrefixes, NoRequestWaitsForWhatAPeerAttendsHere) {
+  World w;
+  const auto submit = [&](const GenerationRequest& r) {
+    const auto sink = w.submit(r);
+    w.engine.step();
+    w.answer(0);
+    w.engine.step();
+    return sink;
+  };
+  submit(request(70, 1));
+  w.finish();
+  w.peers.show = w.peers.asked[0].chain;
+  w.peers.keeps = true;
+  w.engine.step();
+  ASSERT_EQ(w.peers.shown.blocks, 4u);
+  const auto first = submit(request(100, 300, 1000));
+  const auto second = submit(request(106, 300, 2000));
+  uint32_t without = 0;  // steps in which one of them did not go on
+  while (w.peers.recall == 0 && !first->finish) {
+    const size_t before = first->tokens.size() + second->tokens.size();
+    w.engine.step();
+    without += first->tokens.size() + second->tokens.size() < before + 2 ? 1 : 0;
+  }
+  EXPECT_GT(w.peers.recall, 0u) << "it wants it back";
+  EXPECT_LE(without, 2u) << "at once";
+  w.peers.hide = w.peers.shown.id;
+  w.finish();
+  EXPECT_EQ(first->tokens.size() + second->tokens.size(), 600u);
+}
+
 TEST(PeerPrefixes, WhatIsCachedIsNotAskedFor) {
-  World w(PeerPrefixUse::kAlways);
+  World w(PeerPrefixUse::kFetch);
   w.submit(request(40, 1));
   w.engine.step();
   w.answer(0);
@@ -256,7 +464,7 @@ TEST(PeerPrefixes, ByCostAShortPromptIsNotAskedFor) {
   short_one.submit(request(17, 1));
   short_one.engine.step();
   EXPECT_TRUE(short_one.peers.asked.empty());
-  World always(PeerPrefixUse::kAlways, fast);
+  World always(PeerPrefixUse::kFetch, fast);
   always.submit(request(17, 1));
   always.engine.step();
   EXPECT_EQ(always.peers.asked.size(), 1u);
@@ -287,7 +495,7 @@ TEST(PeerPrefixes, ASlowPathIsNotTakenAgainUntilItsTimesAreOld) {
 
 // Of the device's 32 blocks the five that the prompt begins with are the oldest that are idle.
 TEST(PeerPrefixes, ACopyDoesNotEvictTheBlocksThatItContinues) {
-  World w(PeerPrefixUse::kAlways);
+  World w(PeerPrefixUse::kFetch);
   const auto run = [&](const GenerationRequest& r, size_t blocks) {
     w.submit(r);
     w.engine.step();
@@ -308,7 +516,7 @@ TEST(PeerPrefixes, ACopyDoesNotEvictTheBlocksThatItContinues) {
 
 // What is shown keeps its bytes, though others want the room.
 TEST(PeerPrefixes, WhatIsShownStaysAndOnlyAQuarterIs) {
-  World w(PeerPrefixUse::kAlways);  // 32 blocks
+  World w(PeerPrefixUse::kFetch);  // 32 blocks
   w.submit(request(200, 1));
   w.engine.step();
   ASSERT_EQ(w.peers.asked.size(), 1u);

@@ -179,7 +179,100 @@ INSTANTIATE_TEST_SUITE_P(AllPolicies, PeerPrefixesTorture,
                            return name + "_depth" + std::to_string(std::get<1>(c.param));
                          });
 
+// The same, whose peers attend to what they find here, and keep it until it is called back.
+class KeptPrefixesTorture : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TortureConfig prefixes_kept(const std::string& policy, int depth) {
+  TortureConfig config = prefixes_at_peers(policy, depth);
+  config.stays = 1;
+  return config;
+}
+
+TEST_P(KeptPrefixesTorture, NoRequestWaitsForThemForEver) {
+  const auto& [policy, depth] = GetParam();
+  const TortureConfig config = prefixes_kept(policy, depth);
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  EXPECT_GT(out.kept_for_peers, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPolicies, KeptPrefixesTorture,
+                         testing::Combine(testing::ValuesIn(every_policy({"random"})), testing::Values(1, 2)),
+                         [](const auto& c) {
+                           std::string name = std::get<0>(c.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + "_depth" + std::to_string(std::get<1>(c.param));
+                         });
+
+// Every policy, with a device of 20 blocks of 128 tokens, whose peers keep what it attends there: until they
+// want it back, or die.
+TortureConfig prefixes_attended(const std::string& policy, int depth, bool faults) {
+  TortureConfig config = peers(policy, depth, 2, 20);
+  config.block_tokens = 128;
+  config.stage_blocks = 0;
+  config.borrowed_blocks = 0;
+  config.prefixes = 0.3;
+  config.attended_blocks = 30;
+  config.requests = scaled(120);
+  config.most_steps = 4000 * uint64_t{config.requests};
+  config.seed += 70;
+  const PolicyTraits traits = policy_traits(policy);
+  if (traits.borrows) config.borrowed_blocks = 15;
+  if (traits.offloads && !traits.borrows) config.host_blocks = 13;
+  if (config.borrowed_blocks + config.host_blocks > 0 || traits.drops || traits.stages)
+    config.stage_blocks = 6;
+  if (!faults) return config;
+  config.recalls = 0.02;
+  config.losses = 0.005;
+  config.own_lent = 0.05;
+  config.prefixes_lost = 0.01;
+  config.failing_transfers = 0.01;
+  config.failing_steps = 0.005;
+  return config;
+}
+
+class AttendedPrefixesTorture : public testing::TestWithParam<std::tuple<std::string, int, bool>> {};
+
+TEST_P(AttendedPrefixesTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, faults] = GetParam();
+  const TortureConfig config = prefixes_attended(policy, depth, faults);
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  std::printf(
+      "%llu steps, tokens of prefixes: %llu attended, %llu copied; %llu leaves at peers, %llu cells lost\n",
+      static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.prefix_attended),
+      static_cast<unsigned long long>(out.prefix_hits), static_cast<unsigned long long>(out.remote_leaves),
+      static_cast<unsigned long long>(out.lost));
+  EXPECT_GT(out.prefix_attended, 0u);
+  EXPECT_GT(out.remote_leaves, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPolicies, AttendedPrefixesTorture,
+                         testing::Combine(testing::ValuesIn(every_policy({"random"})), testing::Values(1, 2),
+                                          testing::Bool()),
+                         [](const auto& c) {
+                           std::string name = std::get<0>(c.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + "_depth" + std::to_string(std::get<1>(c.param)) +
+                                  (std::get<2>(c.param) ? "_faults" : "");
+                         });
+
 #if defined(KVASIR_MUTANTS)
+TEST(PeerPrefixesMutants, ANeighboursAttendedBytesAreFound) {
+  TortureConfig config = prefixes_attended("sarathi", 1, false);
+  config.check = false;
+  const ScopedMutant on(Mutant::kPeerPrefixShifted);
+  EXPECT_GT(torture(config).wrong, 0u);
+}
+
+TEST(PeerPrefixesMutants, WaitingForWhatIsKeptIsFound) {
+  TortureConfig config = prefixes_kept("hcache", 1);
+  config.check = false;
+  expect_right_with_peers(config, torture(config));
+  const ScopedMutant on(Mutant::kKeptPrefixAwaited);
+  EXPECT_GT(torture(config).wrong, 0u);
+}
+
 TEST(PeerPrefixesMutants, ANeighboursBytesAreFound) {
   TortureConfig config = prefixes_at_peers("sarathi", 1);
   config.check = false;

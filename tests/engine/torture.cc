@@ -27,6 +27,7 @@ namespace kvasir::test {
 namespace {
 
 constexpr uint32_t kTriesPerPlan = 8;
+constexpr uint64_t kMostTurnsWithoutAStep = 20'000;
 constexpr double kMutatedShare = 0.1;
 
 struct Live {
@@ -138,8 +139,9 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;
   o.cache.borrowed_bytes = o.cache.geometry.kv_block_bytes() * config.borrowed_blocks;
   if (config.prefixes > 0) {
-    o.peer_prefixes = PeerPrefixUse::kAlways;
+    o.peer_prefixes = config.attended_blocks > 0 ? PeerPrefixUse::kAttend : PeerPrefixUse::kFetch;
     o.cache.prefix_cells = o.cache.cells(Tier::kDevice);
+    o.cache.attended_cells = config.attended_blocks * o.cache.geometry.groups();
   }
   if (config.prompts > 0) o.peer_prompts = PeerPromptUse::kAlways;
   o.vocab_size = kShadowVocab;
@@ -222,10 +224,11 @@ TortureOutcome torture(const TortureConfig& config) {
   const bool has_link = config.host_blocks + config.borrowed_blocks + config.disk_blocks > 0;
   Link* const used_link = has_link || config.prefixes > 0 ? &link : nullptr;
   const std::span<std::byte> borrowed =
-      std::span(host).subspan(options.cache.borrowed_begin(), options.cache.borrowed_bytes);
+      std::span(host).subspan(options.cache.borrowed_begin(), options.cache.held_at_peers_bytes());
   const std::span<std::byte> shown =
-      std::span(host).subspan(options.cache.peers_begin() + options.cache.borrowed_bytes);
+      std::span(host).subspan(options.cache.peers_begin() + options.cache.held_at_peers_bytes());
   FakeLending lending({.cells = options.cache.borrowable_cells(),
+                       .attended = options.cache.attended_cells,
                        .seed = config.seed + 3,
                        .refusals = config.refusals,
                        .recalls = config.recalls,
@@ -233,6 +236,7 @@ TortureOutcome torture(const TortureConfig& config) {
                        .own = config.own_lent,
                        .prefixes = config.prefixes,
                        .prefixes_lost = config.prefixes_lost,
+                       .stays = config.stays,
                        .prompts = config.prompts},
                       borrowed);
   lending.have_prefixes(
@@ -242,12 +246,12 @@ TortureOutcome torture(const TortureConfig& config) {
   executor.set_peers(borrowed, config.lost_answers, config.seed + 4,
                      [&](uint64_t at) { return lending.lost_at(at); });
   if (config.borrowed_blocks > 0 || config.prefixes > 0) {
-    const uint64_t first_shown = options.cache.peers_begin() + options.cache.borrowed_bytes;
+    const uint64_t first_shown = options.cache.peers_begin() + options.cache.held_at_peers_bytes();
     link.set_lost([&, first_shown](MemoryAddress a) {
       if (a.tier == Tier::kHost && config.prefixes > 0 && a.offset >= first_shown) {
         return lending.shown_lost_at(a.offset - first_shown);
       }
-      return config.borrowed_blocks > 0 && a.tier == Tier::kHost &&
+      return options.cache.has_peers_cells() && a.tier == Tier::kHost &&
              a.offset >= options.cache.borrowed_begin() &&
              lending.lost_at(a.offset - options.cache.borrowed_begin());
     });
@@ -274,8 +278,13 @@ TortureOutcome torture(const TortureConfig& config) {
   TortureOutcome out;
   std::vector<Live> live;
   uint32_t submitted = 0;
+  uint64_t steps = 0, last_step = 0;
   for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
-    if (engine.metrics().steps >= config.most_steps) break;
+    if (const uint64_t now = engine.metrics().steps; now != steps) {
+      steps = now;
+      last_step = turn;
+    }
+    if (steps >= config.most_steps || turn - last_step > kMostTurnsWithoutAStep) break;
     if (config.mutations && config.mutations->tried >= config.most_mutations) submitted = config.requests;
     while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
       submit_one(engine, random, config, turn, submitted, live);
@@ -322,8 +331,10 @@ TortureOutcome torture(const TortureConfig& config) {
   out.prefix_late = engine.metrics().peers.prefix_late;
   out.prefix_failed = engine.metrics().peers.prefix_failed;
   out.prefix_shown = engine.metrics().peers.prefix_shown;
+  out.prefix_attended = engine.metrics().peers.prefix_attended;
   out.computed_at_peers = lending.computed();
   out.computed_for_peers = lending.computed_here();
+  out.kept_for_peers = lending.kept_here();
   out.standstills = engine.metrics().standstills;
   out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();

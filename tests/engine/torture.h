@@ -33,6 +33,8 @@ struct TortureConfig {
   // is copied is lost.
   double prefixes = 0;
   double prefixes_lost = 0;
+  uint32_t attended_blocks = 0;  // of prefixes that peers keep
+  double stays = 0;              // share of those it shows that it keeps for peers, until it wants them back
   // Peers compute rows of prompts, and have some computed: share of the turns.
   double prompts = 0;
   double lost_answers = 0;    // share of the answers of peers that do not come
@@ -90,8 +92,9 @@ struct TortureOutcome {
   uint64_t deferred = 0;       // rows that left a step
   uint64_t remote_leaves = 0;  // attended at peers, times layers
   uint64_t granted = 0, recalled = 0, lost = 0, lent = 0;  // cells of peers, and to them
-  uint64_t prefix_hits = 0, prefix_late = 0, prefix_failed = 0, prefix_shown = 0;  // tokens
-  uint64_t computed_at_peers = 0, computed_for_peers = 0;                          // cells
+  uint64_t prefix_hits = 0, prefix_late = 0, prefix_failed = 0, prefix_shown = 0,
+           prefix_attended = 0;                                                // tokens
+  uint64_t computed_at_peers = 0, computed_for_peers = 0, kept_for_peers = 0;  // cells
   uint64_t transfers = 0;
   uint64_t standstills = 0;
   std::string integrity;  // "" or what the map says at the end

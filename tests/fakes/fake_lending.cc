@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -11,7 +12,10 @@
 namespace kvasir::test {
 
 FakeLending::FakeLending(const Options& options, std::span<std::byte> memory)
-    : options_(options), memory_(memory), random_(options.seed), cells_(options.cells, State::kFree) {}
+    : options_(options),
+      memory_(memory),
+      random_(options.seed),
+      cells_(options.cells + options.attended, State::kFree) {}
 
 uint32_t FakeLending::held() const {
   return static_cast<uint32_t>(std::count_if(
@@ -58,6 +62,7 @@ void FakeLending::start_anew() {
   prompt_questions_.clear();
   jobs_.clear();
   reading_.clear();
+  attending_.clear();
   questions_.clear();
   while (!answers_.empty()) forget(answers_.begin()->first);
 }
@@ -74,7 +79,15 @@ void FakeLending::learn(LendableCells& own) {
   const std::vector<PrefixHash>& chain = chains_[random_.below(chains_.size())];
   const LendableCells::Prefix prefix = own.show_prefix(chain);
   if (prefix.frames.empty()) return;
-  reading_.push_back(prefix.id);
+  const auto attended = [](size_t sum, const auto& a) { return sum + a.second; };
+  const size_t cells = std::accumulate(attending_.begin(), attending_.end(), prefix.frames.size(), attended);
+  if (2 * cells <= own.total_cells() && random_.unit() < options_.stays) {
+    own.keep_prefix(prefix.id);
+    attending_[prefix.id] = prefix.frames.size();
+    kept_here_ += prefix.frames.size();
+  } else {
+    reading_.push_back(prefix.id);
+  }
   for (size_t i = 0; i < prefix.frames.size(); ++i) {
     std::vector<std::byte>& block = blocks_[chain[i / prefixes_.groups]];
     if (i % prefixes_.groups == 0) block.clear();
@@ -91,6 +104,7 @@ void FakeLending::answer(const LendingRequest& request, LendingEvents& events) {
     chains_.push_back(question.chain);
     if (chains_.size() > 32) chains_.erase(chains_.begin());
   }
+  for (const PrefixKept& wanted : request.prefixes_kept) keep(wanted, events);
   while (!questions_.empty() && (ending_ || random_.unit() < options_.prefixes)) {
     events.prefixes_found.push_back(answer(questions_.begin()->second));
     questions_.erase(questions_.begin());
@@ -124,6 +138,30 @@ PrefixAnswer FakeLending::answer(const PrefixQuestion& question) {
   }
   shown_ += cells.size();
   return answer;
+}
+
+// It keeps blocks that it may have shown before others died: then they are lost in the next turn.
+void FakeLending::keep(const PrefixKept& wanted, LendingEvents& events) {
+  const auto shown = answers_.find(wanted.id);
+  if (shown == answers_.end()) return;  // the question is done
+  PrefixKeptAnswer answer{wanted.id, {}};
+  std::vector<uint32_t> free;
+  for (uint32_t i = options_.cells; i < cells_.size(); ++i) {
+    if (cells_[i] == State::kFree) free.push_back(i);
+  }
+  const auto lost = [&](uint32_t cell) { return gone_.contains(cell); };
+  const bool whole = std::none_of(shown->second.begin(), shown->second.end(), lost);
+  if (!ending_ && whole && wanted.cells <= free.size() && random_.unit() < options_.keeps) {
+    const size_t bytes = memory_.size() / cells_.size();
+    for (uint32_t i = 0; i < wanted.cells; ++i) {
+      cells_[free[i]] = State::kGranted;
+      answer.cells.push_back(free[i]);
+      std::memcpy(memory_.data() + free[i] * bytes, prefixes_.shown.data() + shown->second[i] * bytes, bytes);
+    }
+    kept_ += answer.cells.size();
+    forget(wanted.id);
+  }
+  events.prefixes_kept.push_back(std::move(answer));
 }
 
 void FakeLending::forget(uint64_t question) {
@@ -188,7 +226,8 @@ PromptAnswer FakeLending::compute(const PromptQuestion& question) {
   PromptAnswer answer{question.id, {}};
   const auto leaves = static_cast<int64_t>(question.tokens.size() / kLeafTokens);
   const auto blocks = static_cast<size_t>(random_.between(0, leaves)) * g.blocks_per_leaf();
-  const std::vector<uint32_t> free = some(State::kFree, 1);
+  std::vector<uint32_t> free = some(State::kFree, 1);
+  std::erase_if(free, [&](uint32_t cell) { return cell >= options_.cells; });
   if (ending_ || blocks * g.groups() > free.size()) return answer;
   answer.cells.assign(free.begin(), free.begin() + static_cast<ptrdiff_t>(blocks * g.groups()));
   const std::vector<std::byte> bytes = kv_of(std::span(question.tokens).first(blocks * g.block_tokens), g);
@@ -244,10 +283,20 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
     KV_CHECK(cells_[cell] != State::kFree, "cell {} is returned, and was not lent", cell);
     cells_[cell] = State::kFree;
     due_.erase(cell);
+    if (cell < options_.cells) continue;
+    // They are the peer's own, and it may write there now.
+    const size_t bytes = memory_.size() / cells_.size();
+    for (std::byte& b : memory_.subspan(cell * bytes, bytes)) b ^= std::byte{0x5A};
   }
   asked_ += request.borrow;
   if (options_.prefixes > 0) {
     learn(own);
+    for (size_t back = ending_ ? SIZE_MAX : request.recall; back > 0 && !attending_.empty();) {
+      const auto oldest = attending_.begin();
+      back -= std::min(back, oldest->second);
+      own.hide_prefix(oldest->first);
+      attending_.erase(oldest);
+    }
     answer(request, events);
   }
   if (options_.prompts > 0) compute(request, own, events);
@@ -266,7 +315,7 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
   }
   if (asked_ > 0 && random_.unit() < options_.grants) {
     for (uint32_t cell : some(State::kFree, 0.7)) {
-      if (asked_ == 0) break;
+      if (asked_ == 0 || cell >= options_.cells) break;
       cells_[cell] = State::kGranted;
       events.granted.push_back(cell);
       --asked_;

@@ -21,7 +21,8 @@ namespace kvasir::test {
 class FakeLending final : public Lending {
  public:
   struct Options {
-    uint32_t cells = 0;  // that may be borrowed in all: numbers below this are granted
+    uint32_t cells = 0;     // that may be borrowed in all: numbers below this are granted
+    uint32_t attended = 0;  // cells of prefixes that peers keep at once; their numbers follow
     uint64_t seed = 1;
     double grants = 0.5;     // share of the turns in which some of what was asked for is granted
     double refusals = 0;     // and refused
@@ -33,6 +34,10 @@ class FakeLending final : public Lending {
     // are answered, some, and in which what was shown for a copy is lost.
     double prefixes = 0;
     double prefixes_lost = 0;
+    double keeps = 0.7;  // share of what is to be kept that peers keep
+    // Share of the prefixes that they find at the engine which it keeps for them, up to half of its memory,
+    // until it calls them back.
+    double stays = 0;
     // Peers compute the first rows of prompts as the shadow model does, and ask the engine to compute some:
     // share of the turns in which questions for them are answered, and in which it is asked.
     double prompts = 0;
@@ -42,14 +47,15 @@ class FakeLending final : public Lending {
     std::array<std::span<std::byte>, kTiers> tiers;
   };
   // For that: the engine's memory by tier, and the cells that are shown to it, of which the numbers follow
-  // Options::cells.
+  // the others.
   struct PrefixMemory {
     std::array<std::span<std::byte>, kTiers> tiers;
     std::span<std::byte> shown;
     uint64_t cell_bytes = 1;
     uint32_t groups = 1;
   };
-  // memory: of the borrowed cells, one behind the other; of what is lost every byte is changed. Outlives it.
+  // memory: of the borrowed and the attended cells, one behind the other; of what is lost every byte is
+  // changed. Outlives it.
   FakeLending(const Options& options, std::span<std::byte> memory);
 
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
@@ -68,6 +74,8 @@ class FakeLending final : public Lending {
   uint64_t computed() const { return computed_; }            // cells that it got with their KV
   uint64_t computed_here() const { return computed_here_; }  // cells that the engine lent with theirs
   uint64_t shown() const { return shown_; }                  // cells that were shown to the engine
+  uint64_t kept() const { return kept_; }                    // cells that were kept for it
+  uint64_t kept_here() const { return kept_here_; }          // cells that the engine kept for peers
   // Byte `at` of the shown cells is lost.
   bool shown_lost_at(uint64_t at) const {
     return gone_.contains(static_cast<uint32_t>(at / prefixes_.cell_bytes));
@@ -85,6 +93,7 @@ class FakeLending final : public Lending {
   void learn(LendableCells& own);
   void answer(const LendingRequest& request, LendingEvents& events);
   PrefixAnswer answer(const PrefixQuestion& question);
+  void keep(const PrefixKept& wanted, LendingEvents& events);
   void forget(uint64_t question);
   void compute(const LendingRequest& request, LendableCells& own, LendingEvents& events);
   PromptAnswer compute(const PromptQuestion& question);
@@ -105,10 +114,11 @@ class FakeLending final : public Lending {
   std::vector<std::vector<PrefixHash>> chains_;          // that were asked for
   std::map<PrefixHash, std::vector<std::byte>> blocks_;  // of these: those that a peer has
   std::vector<uint64_t> reading_;                        // what it reads of the engine
+  std::map<uint64_t, size_t> attending_;                 // what it attends there, and the cells
   std::map<uint64_t, PrefixQuestion> questions_;         // not answered
   std::map<uint64_t, std::vector<uint32_t>> answers_;    // by question: the cells
   std::set<uint32_t> taken_, gone_;  // cells that are shown; and of which the bytes are lost
-  uint64_t shown_ = 0;
+  uint64_t shown_ = 0, kept_ = 0, kept_here_ = 0;
   PromptMemory prompts_;
   std::map<uint64_t, PromptQuestion> prompt_questions_;  // not answered
   struct Job {

@@ -101,6 +101,54 @@ TEST(PlanPeers, LeavesThatAreNotAtPeersPassTheRingOrAreComputedAgain) {
   EXPECT_TRUE(plan.adoptions.empty()) << "48 blocks do not pass a ring of 32";
 }
 
+// A prompt of 103 blocks, of which the first 96 are a peer's, and attended there. It fits on the device of
+// 150, of which 10 are free.
+View view_attended(uint32_t peer_blocks) {
+  View view = make_view(150, 10);
+  const uint32_t cached = kLeaves * kLeafBlocks * kViewBlock;
+  SeqView s = waiting_seq(1, cached + 100);
+  s.cached_tokens = cached;
+  s.cached_peer_blocks = peer_blocks;
+  s.attended = true;
+  view.waiting = {s};
+  return view;
+}
+
+TEST(PlanPeers, WhatAPeerKeepsIsAttendedThereByOneThatDoesNotStream) {
+  View view = view_attended(kLeaves * kLeafBlocks);
+  PlanBuilder b(view);
+  ASSERT_FALSE(b.kv_placement(view.waiting[0]).streams);
+  ASSERT_TRUE(b.admit(view.waiting[0])) << "without a ring";
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000), 100u);
+  EXPECT_EQ(checked(view, b),
+            "adopt 1 [0, 1536)\n"
+            "stage 1 [0, 1536) kv device x2 before_layer\n"
+            "promise 1 14 cells on device\n"
+            "prefill 1 [1536, 1636) samples\n");
+  view.waiting[0].attended = false;
+  PlanBuilder c(view);
+  EXPECT_FALSE(c.admit(view.waiting[0])) << "lent blocks would come to the device";
+}
+
+TEST(PlanPeers, OneThatWasPreemptedFindsThemThere) {
+  View view = view_attended(0);
+  SeqView s = running_seq(1, 1636, 1637, 1636);
+  s.resident_blocks = 7;
+  s.device_groups = {};
+  set_cells(s, Tier::kDevice, 14);
+  set_cells(s, Tier::kHost, kLeaves * kLeafBlocks * kViewGroups);
+  s.peer_blocks = kLeaves * kLeafBlocks;
+  s.attended = true;
+  view.waiting = {s};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  ASSERT_TRUE(b.decode(view.waiting[0]));
+  EXPECT_TRUE(check_plan(view, b.take()).ok());
+  view.waiting[0].peer_blocks -= kLeafBlocks;
+  PlanBuilder c(view);
+  EXPECT_FALSE(c.admit(view.waiting[0])) << "of a leaf some is on the host, and there is no ring";
+}
+
 TEST(PlanPeers, ALeafOfWhichSomeComesToTheDeviceIsStaged) {
   View view = view_at_peers();
   const LayerSet one = LayerSet::one(1);

@@ -112,6 +112,17 @@ void BlockMap::unpin(BlockId id, Place place, const LayerSet& groups) {
   if (b.unsettled || !unheld.empty()) settle(id);
 }
 
+void BlockMap::add_keeper(BlockId id) {
+  Block& b = at(id);
+  if (b.keepers++ == 0) recount(b);
+}
+
+void BlockMap::remove_keeper(BlockId id) {
+  Block& b = at(id);
+  KV_CHECK(b.keepers > 0, "block={} has no keeper", raw(id));
+  if (--b.keepers == 0) recount(b);
+}
+
 void BlockMap::pin_for_step(BlockId id) {
   Block& b = at(id);
   ++b.step_pins;

@@ -20,8 +20,9 @@ void BlockMap::recount(Block& b) {
       if ((copies.present - several[p]).empty() && (copies.present - staying).empty()) break;
     }
     shared &= (copies.present - several[p]).empty();
+    const bool stays = b.keepers > 0 || (b.attended && p == index_of(kHostKv));
     const uint32_t coming =
-        ((copies.present - once - copies.idle) | ((once - staying) & copies.present)).count();
+        stays ? 0 : ((copies.present - once - copies.idle) | ((once - staying) & copies.present)).count();
     coming_[p] += coming - b.coming[p];
     b.coming[p] = coming;
   }
@@ -35,7 +36,8 @@ void BlockMap::recount(Block& b) {
     bool changed = false;
     for (size_t p : existing_) {
       // Giving up a pinned block frees nothing yet.
-      const uint32_t own = b.pins > 0 ? 0 : (o.wants[p] - several[p]).count();
+      const bool frees_nothing = b.pins > 0 || (b.attended && p == index_of(kHostKv));
+      const uint32_t own = frees_nothing ? 0 : (o.wants[p] - several[p]).count();
       changed |= own != o.own[p];
       o.holder->own[p] += own - o.own[p];
       o.own[p] = own;

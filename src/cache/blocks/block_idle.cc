@@ -116,6 +116,7 @@ void BlockMap::forget_copies(Block& b, Place place, const LayerSet& groups) {
   copies.failed = copies.failed - groups;
   copies.present = copies.present - groups;
   if (copies.present.empty()) copies.by_group.clear();
+  if (place == kHostKv && copies.present.empty()) b.attended = false;
   copies.ready = copies.ready - groups;
   copies.current = copies.current - groups;
   copies.idle = copies.idle - groups;

@@ -153,7 +153,7 @@ void BlockMap::remove_owner(BlockId id, Holdings& holder) {
   settle(id);
 }
 
-size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies, Tier tier) {
+size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies, Tier tier, bool attended) {
   if (index_.find(hash) != kNoBlock) return 0;
   SlabPool& pool = pools_[index_of(tier)];
   LayerSet found;
@@ -172,6 +172,7 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies, T
   const BlockId id = new_block();
   Block& b = at(id);
   b.tokens = geometry_.block_tokens;
+  b.attended = attended;
   for (const Found& f : copies) {
     Copies& c = b.on[index_of(Place{f.form, tier})];
     c.by_group.set(f.group, {f.at, b.tokens});

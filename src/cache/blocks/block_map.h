@@ -116,9 +116,14 @@ class BlockMap {
     StepId last_write{};     // the newest step that writes to it
     bool sealed = false;     // full and immutable
     bool published = false;
-    bool unsettled = false;                  // settle() is due
-    bool owned_since_noted = false;          // a sequence owned it since it was last noted as newly idle
-    BlockHash hash;                          // of a sealed block
+    bool unsettled = false;          // settle() is due
+    bool owned_since_noted = false;  // a sequence owned it since it was last noted as newly idle
+    BlockHash hash;                  // of a sealed block
+    // Its copies on the host tier lie in memory of peers, which is none of the tier's: to give them up makes
+    // no room.
+    bool attended = false;
+    // Peers that attend to it here, each for as long as it wants: nothing of the block is coming meanwhile.
+    uint32_t keepers = 0;
     bool counted_shared = false;             // at the last count every copy was ready and had several owners
     std::array<uint32_t, kPlaces> coming{};  // cells that become free when what is in flight has ended
   };
@@ -151,13 +156,14 @@ class BlockMap {
   void remove_owner(BlockId id, Holdings& holder);
   // Publishes a block without owners whose copies lie at these places of a tier, and takes the places.
   // Returns how many it took: 0 if a place is not free, if a lasting group lacks a copy, or if another block
-  // has the hash.
+  // has the hash. attended: BlockState::attended.
   struct Found {
     Form form = Form::kKv;
     uint32_t group = 0;
     uint64_t at = 0;
   };
-  size_t restore(const BlockHash& hash, std::span<const Found> copies, Tier tier = Tier::kDisk);
+  size_t restore(const BlockHash& hash, std::span<const Found> copies, Tier tier = Tier::kDisk,
+                 bool attended = false);
   // Takes the frames of the block's KV on a tier, by group, which are copies no longer, as if take_frame()
   // had given them. REQUIRES: they are idle in every group.
   std::vector<uint64_t> take_idle_frames(BlockId id, Tier tier);
@@ -208,6 +214,8 @@ class BlockMap {
   void discard(BlockId id, Place place, const LayerSet& groups);
   void pin(BlockId id, Place place, const LayerSet& groups);
   void unpin(BlockId id, Place place, const LayerSet& groups);
+  void add_keeper(BlockId id);
+  void remove_keeper(BlockId id);
   // Pins the whole block until the newest step in flight ends.
   void pin_for_step(BlockId id);
   void unpin_for_step(BlockId id);

@@ -34,6 +34,7 @@ constexpr std::array<std::array<uint32_t, kTiers>, kForms> by_form(
 }
 
 constexpr Place kDeviceKv = {Form::kKv, Tier::kDevice};
+constexpr Place kHostKv = {Form::kKv, Tier::kHost};
 
 // The order in which copies of a cell are preferred where the plan names none: the cheapest to read first.
 inline constexpr std::array<Place, kPlaces> kCheapestFirst = {{{Form::kKv, Tier::kDevice},

@@ -193,7 +193,7 @@ void StepStager::plan_reads(const Step& step, uint32_t entry, LayerSet groups, c
 
 // `entry` is of the leaf's first block, if the leaf is attended at peers.
 LayerSet StepStager::at_peers(const Step& step, const SeqScratch& s, uint32_t entry) const {
-  if (cache_.options().borrowed_bytes == 0 || !s.others.empty()) return {};
+  if (!cache_.options().has_peers_cells() || !s.others.empty()) return {};
   const StepSlice& slice = step.slices[s.slice];
   const uint32_t per_leaf = cache_.geometry().blocks_per_leaf();
   const uint32_t first = s.blocks[entry].block;
@@ -258,7 +258,7 @@ void StepStager::stage_layer(Step& step, Work& work, uint32_t layer) {
 }
 
 void StepStager::leave_at_peers(Step& step, const Work& work, uint32_t layer) {
-  if (cache_.options().borrowed_bytes == 0) return;
+  if (!cache_.options().has_peers_cells()) return;
   const CacheGeometry& g = cache_.geometry();
   const SeqScratch& s = *work.of;
   const uint32_t group = g.group_of(layer);

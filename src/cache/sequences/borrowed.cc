@@ -8,14 +8,10 @@
 #include "cache/sequences/kv_cache.h"
 
 namespace kvasir {
-namespace {
-
-constexpr Place kHostKv = {Form::kKv, Tier::kHost};
-}  // namespace
-
 // ---------------------------------------------------------------- as a debtor
 
 void KvCache::close_borrowed(std::span<const uint32_t> cells) {
+  let_go_of(cells);
   if (borrowed_.close(cells) == 0) return;
   const int64_t missing = -budget(Tier::kHost).available_cells();
   if (missing <= 0) return;
@@ -115,9 +111,9 @@ uint32_t KvCache::blocks_at_peers(const Sequence& seq) const {
   return most_missing - most_staged;
 }
 
-uint32_t KvCache::cached_at_peers(SeqId id) const {
+void KvCache::count_cached_at_peers(SeqId id, SequenceCells& cells) const {
   const PrefixIndex::Match cached = index_.match(id);
-  if (options_.borrowed_bytes == 0 || cached.what.cells[index_of(kHostKv)] == 0) return 0;
+  if (!options_.has_peers_cells() || cached.what.cells[index_of(kHostKv)] == 0) return;
   const Sequence& seq = at(id);
   const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
   const auto at_peers = [&](const BlockHash& hash) {
@@ -132,12 +128,12 @@ uint32_t KvCache::cached_at_peers(SeqId id) const {
       host.present.for_each([&](uint32_t g) { there &= borrowed_.contains(kHostKv, host.by_group[g].at); });
     return there;
   };
-  uint32_t blocks = 0;
   for (uint32_t leaf = 0; (leaf + 1) * per_leaf <= cached.matched; ++leaf) {
     const auto first = seq.hashes.begin() + 1 + leaf * per_leaf;
-    if (std::all_of(first, first + per_leaf, at_peers)) blocks += per_leaf;
+    if (!std::all_of(first, first + per_leaf, at_peers)) continue;
+    cells.cached_peer_blocks += per_leaf;
+    cells.attended |= map_.block(index_.find(*first)).attended;
   }
-  return blocks;
 }
 
 uint32_t KvCache::first_device_block(const Sequence& seq) const {

@@ -1,4 +1,5 @@
-// Cells of KV that peers have lent: slabs of the host tier, one behind the other after the tier's own memory.
+// Cells of KV at peers: slabs of the host tier, one behind the other after the tier's own memory. First those
+// that peers lend, then those with cached blocks of peers, which are read and never written.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,13 @@ class BorrowedCells {
 
   // Adds cells that peers have lent. REQUIRES: they are not present.
   void add(std::span<const uint32_t> cells);
+  // Adds cells with blocks of peers, and, once the blocks are in the map, has nothing else allocated there:
+  // each is gone as soon as nothing needs its copy. REQUIRES: attended(cell) for each
+  void open_attended(std::span<const uint32_t> cells);
+  void close_attended(std::span<const uint32_t> cells);
+  bool attended(uint32_t cell) const { return cell >= options_.borrowable_cells(); }
+  // Those that are not gone.
+  uint32_t attended_cells() const { return attended_; }
   // Closes cells that go back to peers: nothing more is allocated there, and each is gone as soon as no
   // sequence needs its copy. Cells that are closed or gone already are ignored. Returns the number of the
   // others.
@@ -31,9 +39,10 @@ class BorrowedCells {
   // Open cells; and closed ones that are not gone.
   uint32_t open() const { return open_; }
   uint32_t closed() const { return closed_; }
-  // Whether a copy lies in a borrowed cell, or in a closed one. `at`: its offset in the tier's memory.
+  // Whether a copy lies in a cell at a peer, or in a closed borrowed one. `at`: its offset in the tier's
+  // memory.
   bool contains(Place place, uint64_t at) const {
-    return place.tier == Tier::kHost && options_.borrowed_bytes > 0 && at >= options_.borrowed_begin();
+    return place.tier == Tier::kHost && options_.has_peers_cells() && at >= options_.borrowed_begin();
   }
   bool contains_closed(Place place, uint64_t at) const;
   // Up to `most` open cells that are empty, the last ones first; and those with only copies that no sequence
@@ -56,6 +65,7 @@ class BorrowedCells {
   BlockMap& map_;
   uint32_t open_ = 0;
   uint32_t closed_ = 0;
+  uint32_t attended_ = 0;
 };
 
 }  // namespace kvasir

@@ -135,7 +135,7 @@ void KvCache::move_cell(const BlockMap::Block& block, uint32_t group, Place from
 }
 
 void KvCache::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const {
-  const bool by_piece = from.tier == Tier::kDisk || to.tier == Tier::kDisk || options_.borrowed_bytes > 0;
+  const bool by_piece = from.tier == Tier::kDisk || to.tier == Tier::kDisk || options_.has_peers_cells();
   if (!by_piece && !transfer.segments.empty()) {
     Segment& last = transfer.segments.back();
     if (MemoryAddress{last.from.offset + last.bytes, last.from.tier} == from &&
@@ -150,7 +150,7 @@ void KvCache::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress 
 void KvCache::add_segments(Transfer& transfer, const Pieces& from, const Pieces& to, uint64_t bytes,
                            uint32_t count) const {
   const bool by_piece =
-      from.first.tier == Tier::kDisk || to.first.tier == Tier::kDisk || options_.borrowed_bytes > 0;
+      from.first.tier == Tier::kDisk || to.first.tier == Tier::kDisk || options_.has_peers_cells();
   if (!by_piece && from.distance == bytes && to.distance == bytes) {
     return add_segment(transfer, from.first, to.first, count * bytes);
   }

@@ -35,7 +35,8 @@ Status BlockMap::check_copies(uint32_t i, size_t p, std::set<uint64_t>& frames) 
   }
   LayerSet kept;
   for (const Owner& o : b.owners) kept |= o.wants[p] - o.released[p];
-  if (b.coming[p] != (copies.present - kept - copies.idle).count()) {
+  const bool stays = b.keepers > 0 || (b.attended && place == kHostKv);
+  if (b.coming[p] != (stays ? 0 : (copies.present - kept - copies.idle).count())) {
     return bad("block {}: {} cells are coming, counted wrongly", i, b.coming[p]);
   }
   if (copies.pins.counted() != copies.pinned) return bad("block {}: pinned, listed wrongly", i);
@@ -192,8 +193,19 @@ Status KvCache::check_integrity() const {
       return bad("{} transfers share reads, not {}", transfers, reads->transfers);
     for (const Use& use : reads->uses) transfer_pins[raw(use.block)] += use.groups.count();
   }
+  for (const auto& [hold, blocks] : attended_) {
+    for (const BlockId id : blocks) transfer_pins[raw(id)] += options_.geometry.groups();
+  }
+  std::map<uint32_t, uint32_t> keepers;
+  for (const auto& [id, uses] : kept_prefixes_) {
+    for (const Use& use : uses) {
+      ++keepers[raw(use.block)];
+      transfer_pins[raw(use.block)] += use.groups.count();
+    }
+  }
   for (uint32_t i = 0; i < map_.blocks().size(); ++i) {
     const BlockMap::Block& b = map_.blocks()[i];
+    if (b.keepers != keepers[i]) return bad("block {}: {} keepers, counted {}", i, b.keepers, keepers[i]);
     std::multiset<uint64_t> names;
     for (const BlockMap::Owner& o : b.owners) names.insert(raw(o.holder->seq));
     if (names != owners[i]) {

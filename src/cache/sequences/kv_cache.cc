@@ -21,7 +21,7 @@ KvCache::KvCache(const CacheOptions& options, uint64_t transfers)
   const CacheGeometry& g = options.geometry;
   KV_CHECK(g.block_tokens % 16 == 0 && g.block_tokens > 0 && 256 % g.block_tokens == 0, "block_tokens={}",
            g.block_tokens);
-  KV_CHECK(options.borrowed_bytes == 0 || !g.has(Form::kX), "borrowed={}", options.borrowed_bytes);
+  KV_CHECK(!options.has_peers_cells() || !g.has(Form::kX), "at peers={}", options.held_at_peers_bytes());
   KV_CHECK(g.groups() > 0 && g.groups() <= kMaxLayerGroups, "groups={}", g.groups());
 }
 
@@ -240,9 +240,12 @@ SequenceCells KvCache::summary(SeqId id) const {
     s.tail_resident = !tail || map_.owner(seq.table.back(), seq.holds).at(kDeviceKv) == all;
   }
   if (seq.holds.dropped > 0) find_dropped(seq, s);
-  if (options_.borrowed_bytes > 0 && s.resident_blocks < s.blocks) {
+  if (options_.has_peers_cells() && s.resident_blocks < s.blocks) {
     s.first_device_block = first_device_block(seq);
     if (seq.holds.dropped == 0) s.peer_blocks = blocks_at_peers(seq);
+    s.attended = s.peer_blocks > 0 && borrowed_.attended_cells() > 0 &&
+                 std::any_of(seq.table.begin(), seq.table.end(),
+                             [&](BlockId block) { return map_.block(block).attended; });
   }
   s.tail_busy = tail_busy(seq);
   s.transfers = static_cast<uint16_t>(std::min<uint32_t>(seq.transfers.size, UINT16_MAX));
@@ -530,6 +533,7 @@ std::vector<SeqId> KvCache::settle_claims() {
 FrameBudget KvCache::budget(Tier tier) const {
   FrameBudget budget = map_.budget(tier);
   budget.promised[index_of(Form::kKv)] = promises_.total()[index_of(tier)];
+  if (tier == Tier::kHost) budget.slabs -= borrowed_.attended_cells();
   return budget;
 }
 

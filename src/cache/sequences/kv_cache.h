@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,8 +75,9 @@ class KvCache {
   // The part of a waiting sequence's prompt that is cached.
   PrefixIndex::Match cached(SeqId id) const { return index_.match(id); }
   PrefixIndex::Match cached_on_device(SeqId id) const { return index_.match_on_device(id); }
-  // SequenceCells::cached_peer_blocks, which summary() leaves at 0: it takes time linear in those blocks.
-  uint32_t cached_at_peers(SeqId id) const;
+  // SequenceCells::cached_peer_blocks and attended, which summary() leaves at 0: it takes time linear in
+  // those blocks.
+  void count_cached_at_peers(SeqId id, SequenceCells& cells) const;
   // Writes it as what a sequence may adopt; summary() does so with all that is cached.
   void offer(const PrefixIndex::Match& cached, SequenceCells& cells) const;
   // Sequences whose summary changed since the last call, other than by a call that names them.
@@ -278,7 +280,21 @@ class KvCache {
     std::vector<Frame> frames;
   };
   ShownPrefix show_prefix(std::span<const BlockHash> chain);
+  // A peer attends to it for as long as it wants: until hide_prefix() it counts as lent, neither as shown nor
+  // as a transfer, and as none of what is coming.
+  void keep_prefix(TransferId id);
   void hide_prefix(TransferId id);
+  uint32_t kept_cells() const { return kept_; }  // those kept by two counted twice
+
+  // --- Prefixes that are attended at the peer that has them: such blocks are copies in its memory, which
+  // sequences here read and none of them writes.
+  // The chain's blocks lie in these cells, block by block and group by group, and are found from now on; of a
+  // block that is here already the cells are gone at once, as are those behind the chain's. They stay until
+  // let_go(), and then as long as sequences own them. Returns its number, or 0: it added none.
+  // REQUIRES: BorrowedCells::attended(cell) for each
+  uint64_t attend_at_peers(std::span<const BlockHash> chain, std::span<const uint32_t> cells);
+  void let_go(uint64_t attended);
+  uint32_t attended_cells() const { return borrowed_.attended_cells(); }
 
   // --- Prompts of which a peer computes the first rows.
   // Lends the frames of the first blocks of a chain with the KV that is in them, block by block and group by
@@ -423,6 +439,7 @@ class KvCache {
   void end_fill(const StepsInFlight::Fill& fill, bool ok);
   void find_dropped(const Sequence& seq, SequenceCells& s) const;
   uint32_t first_device_block(const Sequence& seq) const;
+  void let_go_of(std::span<const uint32_t> cells);
   uint32_t blocks_at_peers(const Sequence& seq) const;
   bool being_written(const BlockMap::Block& block) const;
   void pin_for_newest_step(BlockId id);
@@ -465,6 +482,10 @@ class KvCache {
   std::vector<CopiedPrefix> copied_prefixes_;
   uint32_t prefixes_shown_ = 0;
   uint32_t shown_ = 0;  // cells of shown prefixes, those shown twice counted twice
+  std::map<TransferId, std::vector<Use>> kept_prefixes_;  // that peers attend here
+  uint32_t kept_ = 0;
+  std::map<uint64_t, std::vector<BlockId>> attended_;  // until let_go()
+  uint64_t last_attended_ = 0;
   BorrowedCells borrowed_;
 };
 

@@ -1,5 +1,6 @@
 // KvCache: prefixes that are copied from peers, and shown to them.
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -107,10 +108,81 @@ KvCache::ShownPrefix KvCache::show_prefix(std::span<const BlockHash> chain) {
   return shown;
 }
 
+void KvCache::keep_prefix(TransferId id) {
+  std::vector<Use> uses = std::move(transfers_.find(id)->uses);
+  transfers_.erase(id);
+  --prefixes_shown_;
+  for (const Use& use : uses) {
+    shown_ -= use.groups.count();
+    kept_ += use.groups.count();
+    map_.add_keeper(use.block);
+  }
+  kept_prefixes_[id] = std::move(uses);
+}
+
 void KvCache::hide_prefix(TransferId id) {
+  if (const auto kept = kept_prefixes_.find(id); kept != kept_prefixes_.end()) {
+    for (const Use& use : kept->second) {
+      kept_ -= use.groups.count();
+      map_.remove_keeper(use.block);
+      map_.unpin(use.block, use.place, use.groups);
+    }
+    kept_prefixes_.erase(kept);
+    return;
+  }
   for (const Use& use : transfers_.find(id)->uses) shown_ -= use.groups.count();
   --prefixes_shown_;
   transfer_ended(id, {});
+}
+
+// ---------------------------------------------------------------- attended at peers
+
+uint64_t KvCache::attend_at_peers(std::span<const BlockHash> chain, std::span<const uint32_t> cells) {
+  const uint32_t groups = options_.geometry.groups();
+  KV_CHECK(cells.size() >= chain.size() * groups, "{} cells for {} blocks", cells.size(), chain.size());
+  borrowed_.open_attended(cells);
+  std::vector<BlockId> added;
+  std::vector<BlockMap::Found> copies(groups);
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const size_t named = mutant(Mutant::kPeerPrefixShifted) ? (i + 1) % chain.size() : i;
+    for (uint32_t g = 0; g < groups; ++g) {
+      copies[g] = {Form::kKv, g, borrowed_.address(cells[i * groups + g])};
+    }
+    if (map_.restore(chain[named], copies, Tier::kHost, /*attended=*/true) == 0) continue;
+    added.push_back(index_.find(chain[named]));
+    map_.pin(added.back(), kHostKv, map_.all_groups());
+  }
+  // Those of blocks that are here already are empty.
+  borrowed_.close_attended(cells);
+  if (added.empty()) return 0;
+  attended_[++last_attended_] = std::move(added);
+  return last_attended_;
+}
+
+void KvCache::let_go(uint64_t attended) {
+  const auto it = attended_.find(attended);
+  if (it == attended_.end()) return;
+  for (const BlockId id : it->second) map_.unpin(id, kHostKv, map_.all_groups());
+  attended_.erase(it);
+}
+
+// Their peer wants them back, or they are lost.
+void KvCache::let_go_of(std::span<const uint32_t> cells) {
+  std::unordered_set<uint64_t> there;
+  for (const uint32_t cell : cells) {
+    if (borrowed_.attended(cell)) there.insert(borrowed_.address(cell));
+  }
+  if (there.empty()) return;
+  for (auto it = attended_.begin(); it != attended_.end();) {
+    std::erase_if(it->second, [&](BlockId id) {
+      const BlockMap::Copies& host = map_.block(id).at(kHostKv);
+      bool goes = false;
+      host.present.for_each([&](uint32_t g) { goes |= there.contains(host.by_group[g].at); });
+      if (goes) map_.unpin(id, kHostKv, map_.all_groups());
+      return goes;
+    });
+    it = it->second.empty() ? attended_.erase(it) : std::next(it);
+  }
 }
 
 // ---------------------------------------------------------------- computed at peers

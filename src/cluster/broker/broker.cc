@@ -83,6 +83,8 @@ void Broker::end_life() {
   life_ = nullptr;
   const std::vector<uint32_t> lost = cells_.lose_all();
   events_.lost.insert(events_.lost.end(), lost.begin(), lost.end());
+  for (const uint32_t cell : attended_.lose_all()) events_.lost.push_back(options_.borrowable_cells + cell);
+  for (const uint64_t question : std::exchange(keeping_, {})) events_.prefixes_kept.push_back({question, {}});
   events_.refused += std::exchange(asked_, 0);
   refuse_at_ = INT64_MAX;
   for (const auto& [question, shown] : prefixes_) {
@@ -116,7 +118,17 @@ void Broker::directory(bool reached, Nanos now) {
 
 // Cells of one contract that come back in a turn go back together.
 void Broker::take_returned(const LendingRequest& request, Nanos now) {
-  for (const BorrowedCells::Returned& back : cells_.returned(request.returned)) {
+  std::vector<uint32_t> borrowed, attended;
+  for (const uint32_t cell : request.returned) {
+    if (cell < options_.borrowable_cells) {
+      borrowed.push_back(cell);
+    } else {
+      attended.push_back(cell - options_.borrowable_cells);
+    }
+  }
+  std::vector<BorrowedCells::Returned> returned = cells_.returned(borrowed);
+  for (BorrowedCells::Returned& back : attended_.returned(attended)) returned.push_back(std::move(back));
+  for (const BorrowedCells::Returned& back : returned) {
     for (size_t i = 0, end = 0; i < back.slots.size(); i = end) {
       end = i + 1;
       while (end < back.slots.size() && back.slots[end] == back.slots[i] + (end - i)) ++end;
@@ -143,14 +155,15 @@ void Broker::ask_for_prefixes(const LendingRequest& request, Nanos now) {
   for (const uint64_t question : request.prefixes_done) {
     const auto it = prefixes_.find(question);
     if (it == prefixes_.end()) continue;
+    keeping_.erase(question);
     if (const std::optional<ContractRef> shown = it->second) {
-      places_.unmap(*shown);
-      prefix_cells_.returned(prefix_cells_.lose(*shown));
+      forget_shown(*shown);
       if (life_) life_->control.prefixes().done(*shown);
     } else if (life_) {
       life_->control.prefixes().forget(question);
     }
     std::erase_if(events_.prefixes_found, [&](const PrefixAnswer& a) { return a.id == question; });
+    std::erase_if(events_.prefixes_kept, [&](const PrefixKeptAnswer& a) { return a.id == question; });
     prefixes_.erase(it);
   }
   for (const PrefixQuestion& question : request.prefixes_wanted) {
@@ -161,6 +174,25 @@ void Broker::ask_for_prefixes(const LendingRequest& request, Nanos now) {
       events_.prefixes_found.push_back({question.id, {}, {}});
     }
   }
+  keep_prefixes(request, now);
+}
+
+void Broker::keep_prefixes(const LendingRequest& request, Nanos now) {
+  for (const PrefixKept& wanted : request.prefixes_kept) {
+    const auto it = prefixes_.find(wanted.id);
+    if (it == prefixes_.end()) continue;
+    if (life_ && !leaving_ && it->second && wanted.cells <= attended_.free()) {
+      keeping_.insert(wanted.id);
+      life_->control.prefixes().keep(*it->second, wanted.cells, wanted.since, now);
+    } else {
+      events_.prefixes_kept.push_back({wanted.id, {}});
+    }
+  }
+}
+
+void Broker::forget_shown(const ContractRef& shown) {
+  places_.unmap(shown);
+  prefix_cells_.returned(prefix_cells_.lose(shown));
 }
 
 void Broker::tell_of_prefixes() {
@@ -174,7 +206,7 @@ void Broker::tell_of_prefixes() {
       exchange.done(answer.shown);
     } else if (answer.cells > 0 && !twice) {
       for (const BorrowedCells::Run& run : prefix_cells_.grant(answer.shown, answer.cells)) {
-        const uint32_t first = options_.borrowable_cells + run.first;
+        const uint32_t first = options_.borrowable_cells + options_.attended_cells + run.first;
         places_.map(answer.shown, run.first_slot, first, run.count);
         for (uint32_t i = 0; i < run.count; ++i) out.cells.push_back(first + i);
       }
@@ -183,6 +215,44 @@ void Broker::tell_of_prefixes() {
     }
     events_.prefixes_found.push_back(std::move(out));
   }
+  for (const ContractRef& shown : exchange.take_refused()) {
+    const auto it =
+        std::find_if(prefixes_.begin(), prefixes_.end(), [&](const auto& p) { return p.second == shown; });
+    if (it != prefixes_.end() && keeping_.erase(it->first) > 0)
+      events_.prefixes_kept.push_back({it->first, {}});
+  }
+}
+
+// What was shown of these cells has ended with the loan.
+void Broker::take_kept(const ContractRef& shown, const BorrowEvent& event, Nanos now) {
+  const auto it =
+      std::find_if(prefixes_.begin(), prefixes_.end(), [&](const auto& p) { return p.second == shown; });
+  if (it == prefixes_.end() || keeping_.erase(it->first) == 0) return give_back_from(event, 0, now);
+  PrefixKeptAnswer answer{it->first, {}};
+  prefixes_.erase(it);
+  forget_shown(shown);
+  if (event.blocks <= attended_.free()) {
+    for (const BorrowedCells::Run& run : attended_.grant(event.contract, event.blocks)) {
+      const uint32_t first = options_.borrowable_cells + run.first;
+      places_.map(event.contract, run.first_slot, first, run.count);
+      for (uint32_t i = 0; i < run.count; ++i) answer.cells.push_back(first + i);
+    }
+  } else {
+    give_back_from(event, 0, now);
+  }
+  events_.prefixes_kept.push_back(std::move(answer));
+}
+
+std::vector<uint32_t> Broker::cells_of(const ContractRef& contract) const {
+  std::vector<uint32_t> cells = cells_.of(contract);
+  for (const uint32_t cell : attended_.of(contract)) cells.push_back(options_.borrowable_cells + cell);
+  return cells;
+}
+
+std::vector<uint32_t> Broker::lose(const ContractRef& contract) {
+  std::vector<uint32_t> cells = cells_.lose(contract);
+  for (const uint32_t cell : attended_.lose(contract)) cells.push_back(options_.borrowable_cells + cell);
+  return cells;
 }
 
 void Broker::ask_for_prompts(const LendingRequest& request, Nanos now) {
@@ -228,6 +298,9 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
       if (const auto question = life_->control.prompts().take_question(event.contract)) {
         return take_computed(*question, event, now);
       }
+      if (const auto shown = life_->control.prefixes().take_kept(event.contract)) {
+        return take_kept(*shown, event, now);
+      }
       const uint32_t taken = std::min(event.blocks, cells_.free() - kept_for_prompts());
       give_back_from(event, taken, now);
       for (const BorrowedCells::Run& run : cells_.grant(event.contract, taken)) {
@@ -242,7 +315,7 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
     case BorrowEvent::Kind::kVacate:
       return recall(event);
     case BorrowEvent::Kind::kLost: {
-      const std::vector<uint32_t> cells = cells_.lose(event.contract);
+      const std::vector<uint32_t> cells = lose(event.contract);
       events_.lost.insert(events_.lost.end(), cells.begin(), cells.end());
       places_.unmap(event.contract);
       return;
@@ -275,7 +348,7 @@ void Broker::take_computed(uint64_t question, const BorrowEvent& event, Nanos no
 
 void Broker::recall(const BorrowEvent& event) {
   const bool vacate = event.kind == BorrowEvent::Kind::kVacate;
-  std::vector<uint32_t> cells = cells_.of(event.contract);
+  std::vector<uint32_t> cells = cells_of(event.contract);
   if (!vacate && event.blocks == 0) {
     const std::set<uint32_t> kept(cells.begin(), cells.end());
     std::erase_if(events_.recalled, [&](uint32_t cell) { return kept.contains(cell); });

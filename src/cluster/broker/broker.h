@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "cluster/broker/borrowed_cells.h"
@@ -30,6 +32,7 @@ class CellPlaces {
 struct BrokerOptions {
   ProtocolSettings protocol;
   uint32_t borrowable_cells = 0;  // in all
+  uint32_t attended_cells = 0;    // of prefixes that peers keep at once; their numbers follow those
   uint32_t prefix_cells = 0;      // of peers that are read at once; their numbers follow those
 };
 
@@ -43,6 +46,7 @@ class Broker {
         transport_(transport),
         places_(places),
         cells_(options_.borrowable_cells),
+        attended_(options_.attended_cells),
         prefix_cells_(options_.prefix_cells) {}
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
@@ -89,6 +93,12 @@ class Broker {
   void want(const LendingRequest& request, Nanos now);
   void ask_for_prefixes(const LendingRequest& request, Nanos now);
   void tell_of_prefixes();
+  void keep_prefixes(const LendingRequest& request, Nanos now);
+  void take_kept(const ContractRef& shown, const BorrowEvent& event, Nanos now);
+  void forget_shown(const ContractRef& shown);
+  // The cells of a contract that the engine has, or, with `lose`, has lost now.
+  std::vector<uint32_t> cells_of(const ContractRef& contract) const;
+  std::vector<uint32_t> lose(const ContractRef& contract);
   void ask_for_prompts(const LendingRequest& request, Nanos now);
   void tell_of_prompts();
   void heed(const BorrowEvent& event, Nanos now);
@@ -103,9 +113,12 @@ class Broker {
   PeerTransport& transport_;
   CellPlaces& places_;
   LentFrames frames_;
+  // Each has numbers of its own: the engine's are those, behind those of the ones before.
   BorrowedCells cells_;
+  BorrowedCells attended_;
   BorrowedCells prefix_cells_;
   std::map<uint64_t, std::optional<ContractRef>> prefixes_;  // by question, until it is done: what is shown
+  std::set<uint64_t> keeping_;                               // of these: those that a peer was asked to keep
   std::map<uint64_t, uint32_t> prompts_;  // questions that are not answered: the cells they may bring
   std::unique_ptr<Life> life_;
   // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the

@@ -8,6 +8,7 @@ namespace kvasir::cluster {
 
 void LentFrames::begin_turn(LendableCells& own) {
   own_ = &own;
+  tell_of_kept();
   return_all();
   total_ = own.total_cells();
   shape_ = own.block_shape();
@@ -16,6 +17,11 @@ void LentFrames::begin_turn(LendableCells& own) {
 void LentFrames::end_turn() {
   free_ = own_->free_cells();
   own_ = nullptr;
+}
+
+void LentFrames::tell_of_kept() {
+  for (const uint64_t prefix : kept_) own_->keep_prefix(prefix);
+  kept_.clear();
 }
 
 void LentFrames::return_all() {
@@ -56,6 +62,11 @@ std::optional<LendableMemory::Shown> LentFrames::show_prefix(std::span<const Pre
   if (prefix.frames.empty()) return Shown();
   shown_[prefix.id] = prefix.frames.size();
   return Shown{number(prefix.frames, prefix.id), prefix.blocks};
+}
+
+void LentFrames::keep_prefix(std::span<const uint32_t> cells) {
+  kept_.push_back(frames_[cells.front()]->prefix);
+  if (own_) tell_of_kept();
 }
 
 std::optional<std::vector<uint32_t>> LentFrames::take_blocks(std::span<const PrefixHash> chain) {

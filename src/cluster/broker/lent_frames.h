@@ -17,7 +17,7 @@ namespace kvasir::cluster {
 // wait for the next turn. Not thread-safe, but for find().
 class LentFrames final : public LendableMemory {
  public:
-  // A turn of the engine begins: frames that have come back meanwhile are returned to it.
+  // A turn of the engine begins: it learns which frames have come back meanwhile, and what is lent now.
   void begin_turn(LendableCells& own);
   void end_turn();
 
@@ -26,6 +26,7 @@ class LentFrames final : public LendableMemory {
   uint32_t free_blocks() const override { return free_; }
   uint32_t total_blocks() const override { return total_; }
   std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override;
+  void keep_prefix(std::span<const uint32_t> cells) override;
   LendableCells::BlockShape block_shape() const override { return shape_; }
   std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override;
 
@@ -39,6 +40,7 @@ class LentFrames final : public LendableMemory {
     uint64_t prefix = 0;  // LendableCells::Prefix::id; 0: the frame is lent
   };
   std::vector<uint32_t> number(std::span<const LendableCells::Frame> frames, uint64_t prefix);
+  void tell_of_kept();
   void return_all();
 
   mutable std::mutex frames_mutex_;
@@ -46,6 +48,7 @@ class LentFrames final : public LendableMemory {
   std::vector<uint32_t> unused_;             // numbers
   std::vector<LendableCells::Frame> returned_;
   std::map<uint64_t, size_t> shown_;  // by prefix, its frames that have not come back
+  std::vector<uint64_t> kept_;        // prefixes that are lent now
   std::vector<uint64_t> read_;        // prefixes of which all have
   LendableCells* own_ = nullptr;      // during a turn
   uint32_t lent_ = 0;

@@ -138,6 +138,7 @@ class BorrowedMemory final : public PeerMemory {
   BorrowedMemoryStats stats() const;
   // The measured cost of the creditor's path and compute; null: too little was measured.
   std::optional<PeerCost> cost(const PeerId& creditor) const;
+  std::optional<PeerCost> believed_cost(const PeerId& creditor) const;  // PeerCostEstimate::believed()
 
  private:
   // A run of borrowed cells, and the slots of their contract.

@@ -294,4 +294,10 @@ std::optional<PeerCost> BorrowedMemory::cost(const PeerId& creditor) const {
   return c ? creditors_[*c].estimate.cost() : std::nullopt;
 }
 
+std::optional<PeerCost> BorrowedMemory::believed_cost(const PeerId& creditor) const {
+  std::lock_guard lock(mutex_);
+  const auto c = find(creditor);
+  return c ? creditors_[*c].estimate.believed() : std::nullopt;
+}
+
 }  // namespace kvasir

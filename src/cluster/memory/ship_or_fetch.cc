@@ -27,6 +27,15 @@ ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own
   return {std::max(meanwhile_s, answered), std::max(meanwhile_s, come) + own_attend_s * leaf_rows};
 }
 
+PrefixAnswer::Attending attending_cost(const MemoryShape& shape, uint32_t leaves, const PeerCost& peer) {
+  KV_CHECK(peer.bytes_per_s > 0, "bytes_per_s={}", peer.bytes_per_s);
+  const RemoteRun row = remote_run(shape, LeafRun{0, leaves}, 1);
+  const auto bytes = static_cast<double>(row.query_bytes + row.partial_bytes);
+  const double layers = shape.geometry.layers;
+  return {layers * (peer.latency_s + peer.wait_s),
+          layers * (bytes / peer.bytes_per_s + peer.attend_s * leaves)};
+}
+
 void RunningMean::add(double value, double of) {
   // What went before loses of / last of its weight, once the mean is that full.
   const double keep = weight_ + of <= last_ ? 1 : std::max(0.0, (last_ - of) / weight_);
@@ -50,8 +59,12 @@ void PeerCostEstimate::attended(double leaf_rows, double worked_s, double waited
 }
 
 std::optional<PeerCost> PeerCostEstimate::cost() const {
+  return attend_.empty() ? std::nullopt : believed();
+}
+
+std::optional<PeerCost> PeerCostEstimate::believed() const {
   const double x = bytes_.get(), y = seconds_.get();
-  if (attend_.empty() || x <= 0 || y <= 0) return std::nullopt;
+  if (x <= 0 || y <= 0) return std::nullopt;
   PeerCost cost{0, x / y, wait_.get(), attend_.get()};
   const double variance = bytes_squared_.get() - x * x;
   const double covariance = bytes_seconds_.get() - x * y;

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "cluster/memory/memory_shape.h"
+#include "contract/lending.h"
 
 namespace kvasir {
 
@@ -50,6 +51,10 @@ struct ShipOrFetch {
 ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s,
                           double meanwhile_s = 0);
 
+// What attention to so many leaves at one peer costs a step, and each of its rows, in all layers: the part of
+// a query that does not grow with its rows, and the part that does.
+PrefixAnswer::Attending attending_cost(const MemoryShape& shape, uint32_t leaves, const PeerCost& peer);
+
 // A mean over about the last `last` observations.
 class RunningMean {
  public:
@@ -79,6 +84,8 @@ class PeerCostEstimate {
   // Null until both were measured. If all operations had about the same size, or larger ones were no
   // slower, their whole time counts as bandwidth.
   std::optional<PeerCost> cost() const;
+  // The same from copies alone: while no query was sent, its waiting and work count as nothing.
+  std::optional<PeerCost> believed() const;
 
  private:
   RunningMean bytes_{64}, seconds_{64}, bytes_squared_{64}, bytes_seconds_{64};

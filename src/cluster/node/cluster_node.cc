@@ -44,7 +44,8 @@ struct ClusterNode::Data {
 
   static BorrowedMemoryOptions options_of(const ClusterNode& node, const NodeMemory& memory) {
     BorrowedMemoryOptions options = memory.borrowed;
-    options.cells = node.options_.broker.borrowable_cells + node.options_.broker.prefix_cells;
+    const BrokerOptions& broker = node.options_.broker;
+    options.cells = broker.borrowable_cells + broker.attended_cells + broker.prefix_cells;
     return options;
   }
   static SendData sender(ClusterNode& node) {
@@ -315,10 +316,27 @@ LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& ow
     const Nanos now = hear_all();
     events = broker_->end_turn(request, now);
     events.lendable = lendable_;
+    price(events);
     set_due();
   });
   gone_ = broker_->gone();
   return events;
+}
+
+// What it would cost to attend to the prefixes that peers have.
+void ClusterNode::price(LendingEvents& events) const {
+  const std::shared_ptr<Data> data = this->data();
+  const ControlPlane* control = broker_->control();
+  if (!data || !control || !options_.memory) return;
+  const MemoryShape& shape = options_.memory->shape;
+  for (PrefixAnswer& answer : events.prefixes_found) {
+    const std::optional<PeerId> peer = control->post().current(answer.peer);
+    if (answer.cells.empty() || !peer) continue;
+    const auto leaves =
+        static_cast<uint32_t>(answer.cells.size() / shape.geometry.groups() / shape.blocks_per_leaf());
+    const std::optional<PeerCost> cost = data->borrowed->believed_cost(*peer);
+    if (cost && leaves > 0) answer.attending = attending_cost(shape, leaves, *cost);
+  }
 }
 
 void ClusterNode::start_anew() {

@@ -163,6 +163,7 @@ class ClusterNode final : public Lending {
   void change_broker(const Change& change);
   Nanos hear_all();
   void set_due();
+  void price(LendingEvents& events) const;
 
   void hear(const Control& control, Nanos now);
   void hear(const MembershipEvent& event, Nanos now);

@@ -12,7 +12,7 @@ ControlPlane::ControlPlane(ProtocolSettings settings, PeerTransport& transport, 
       post_(transport, std::move(self)),
       rmanager_(settings_, memory, post_),
       gmanager_(settings_, post_),
-      prefixes_(settings_, memory, post_, rmanager_.lender().loans()),
+      prefixes_(settings_, memory, post_, rmanager_),
       prompts_(settings_, memory, post_, rmanager_),
       on_data_(std::move(on_data)) {
   const Status fine = check(settings_);
@@ -74,6 +74,10 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
       return prefixes_.handle(from, message.prefix_found());
     case Body::kPrefixDone:
       return prefixes_.handle(from, message.prefix_done());
+    case Body::kKeepPrefix:
+      return prefixes_.handle(from, message.keep_prefix(), now);
+    case Body::kPrefixKept:
+      return prefixes_.handle(from, message.prefix_kept(), now);
     case Body::kComputePrompt:
       return prompts_.handle(from, message.compute_prompt(), now);
     case Body::kPromptComputed:

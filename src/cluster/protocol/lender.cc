@@ -90,11 +90,19 @@ uint64_t Lender::lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos 
   return make_contract(debtor, 0, std::move(blocks), since, since_there, now).id;
 }
 
+uint64_t Lender::lend_prefix(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since,
+                             int64_t since_there, Nanos now) {
+  KV_CHECK(!blocks.empty() && blocks.size() <= room_for_prefixes(), "{} blocks, room for {}", blocks.size(),
+           room_for_prefixes());
+  return make_contract(debtor, 0, std::move(blocks), since, since_there, now, kShowsPrefix | kLendsPrefix).id;
+}
+
 const Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vector<uint32_t> blocks,
-                                      Nanos since, int64_t since_there, Nanos now) {
+                                      Nanos since, int64_t since_there, Nanos now, uint64_t kind) {
   if (contracts_.empty()) next_statement_ = now + settings_.statement;
-  Contract& contract = contracts_[++last_contract_];
-  contract.id = last_contract_;
+  const uint64_t id = ++last_contract_ | kind;
+  Contract& contract = contracts_[id];
+  contract.id = id;
   contract.debtor = from;
   contract.ask = ask;
   contract.since = since;
@@ -232,7 +240,8 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
       if (coming >= blocks) break;
       if (contract.keep.has_value() != again) continue;
       const uint32_t kept = std::min(contract.keep.value_or(contract.lent), contract.lent);
-      const uint32_t take = std::min(kept, blocks - coming);
+      // Of a prefix all comes back: what is not in use becomes free only then.
+      const uint32_t take = contract.lends_prefix() ? kept : std::min(kept, blocks - coming);
       if (take == 0) continue;
       if (!again) contract.revoke_at = now + settings_.recall;
       set_keep(contract, kept - take);

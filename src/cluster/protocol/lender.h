@@ -45,6 +45,8 @@ class LendableMemory {
     uint32_t blocks = 0;
   };
   virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
+  // These cells of one such answer are lent from now on.
+  virtual void keep_prefix(std::span<const uint32_t>) {}
   // What blocks of a chain are, of which the cells are blocks of this memory.
   virtual LendableCells::BlockShape block_shape() const { return {}; }
   // As take(), but the cells of as many of the chain's first blocks as are here, with their bytes. Nothing:
@@ -67,6 +69,8 @@ struct Contract {
   uint32_t lent = 0;             // slots that are not gone
   std::optional<uint32_t> keep;  // recalled: so many may stay
   Nanos revoke_at = INT64_MAX;   // of a recall for the creditor's own need
+  // Its blocks are the creditor's own, which may be in use there: when they are back they need not be free.
+  bool lends_prefix() const { return (id & kLendsPrefix) != 0; }
   bool settling =
       false;  // recalled to settle a cycle of debts: neither revoked nor recalled for another reason
 };
@@ -94,6 +98,10 @@ class Lender {
   // room() was before they were taken
   uint64_t lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
                 Nanos now);
+  // The same for blocks with a prefix that is here, which the debtor reads and does not write. REQUIRES: no
+  // more than room_for_prefixes()
+  uint64_t lend_prefix(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
+                       Nanos now);
   // Blocks that memory gave and that are lent to none.
   void return_blocks(std::span<const uint32_t> blocks) { hand_back(blocks); }
   // Its blocks come back at once, except those that are pinned.
@@ -133,6 +141,8 @@ class Lender {
 
   // Blocks that would be lent to a peer now, for a request that is older than all others.
   uint32_t room() const;
+  // The same for blocks that are here and need no free memory.
+  uint32_t room_for_prefixes() const { return lending_ && recalled_ == 0 ? under_cap() : 0; }
   // The most that it lends in all, if nothing else uses its memory.
   uint32_t lendable() const { return lending_ ? std::min(settings_.lend_cap, memory_.total_blocks()) : 0; }
   // Blocks of contracts, and blocks whose contract has ended while they were pinned.
@@ -166,7 +176,7 @@ class Lender {
   void grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
              Nanos now);
   const Contract& make_contract(const PeerId& debtor, uint64_t ask, std::vector<uint32_t> blocks, Nanos since,
-                                int64_t since_there, Nanos now);
+                                int64_t since_there, Nanos now, uint64_t kind = 0);
   // Changes what a contract may keep, and counts.
   void set_keep(Contract& contract, std::optional<uint32_t> keep);
   void count_returned(Contract& contract, uint32_t blocks);

@@ -40,6 +40,16 @@ void LoanTable::end(uint64_t contract, std::vector<uint32_t>& free) {
   loans_.erase(it);
 }
 
+std::vector<uint32_t> LoanTable::hand_over(uint64_t contract, uint32_t count, std::vector<uint32_t>& free) {
+  std::lock_guard lock(mutex_);
+  const auto it = loans_.find(contract);
+  std::vector<uint32_t> blocks = std::move(it->second.blocks);
+  for (size_t i = count; i < blocks.size(); ++i) free_or_keep(blocks[i], free);
+  blocks.resize(count);
+  loans_.erase(it);
+  return blocks;
+}
+
 void LoanTable::take_unpinned(std::vector<uint32_t>& free) {
   std::lock_guard lock(mutex_);
   free.insert(free.end(), unpinned_.begin(), unpinned_.end());

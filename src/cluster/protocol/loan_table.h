@@ -15,6 +15,11 @@
 
 namespace kvasir::cluster {
 
+// What is behind contracts with this bit can be read, and not written: a prefix that is shown, or, with the
+// other bit, lent.
+constexpr uint64_t kShowsPrefix = uint64_t{1} << 63;
+constexpr uint64_t kLendsPrefix = uint64_t{1} << 62;
+
 // Thread-safe. No call waits for anything but another call, which is short.
 class LoanTable {
  public:
@@ -32,6 +37,9 @@ class LoanTable {
   // The slots are lent no longer. Adds their blocks to `free`, but for those that are pinned.
   void take(uint64_t contract, std::span<const uint32_t> slots, std::vector<uint32_t>& free);
   void end(uint64_t contract, std::vector<uint32_t>& free);
+  // The contract ends, and its first `count` blocks stay in use for another one; the others are as end() has
+  // them.
+  std::vector<uint32_t> hand_over(uint64_t contract, uint32_t count, std::vector<uint32_t>& free);
   // Adds the blocks that were taken while they were pinned and are pinned no longer.
   void take_unpinned(std::vector<uint32_t>& free);
   // Nothing is lent any more; what is pinned may still be unpinned.

@@ -99,6 +99,7 @@ void PrefixExchange::forget(uint64_t question) {
 }
 
 void PrefixExchange::done(const ContractRef& shown) {
+  std::erase_if(keeping_, [&](const Keeping& k) { return k.shown == shown; });
   wire::Envelope message;
   message.mutable_prefix_done()->set_contract(shown.id);
   // It ends by itself, too.
@@ -134,7 +135,91 @@ Status PrefixExchange::handle(const PeerId& from, const wire::PrefixFound& messa
   return {};
 }
 
+void PrefixExchange::keep(const ContractRef& shown, uint32_t cells, Nanos since, Nanos now) {
+  wire::Envelope message;
+  wire::KeepPrefix& keep = *message.mutable_keep_prefix();
+  keep.set_contract(shown.id);
+  keep.set_cells(cells);
+  keep.set_since_ns(since);
+  keep.set_now_ns(now);
+  if (!leaving_ && post_.send(shown.creditor, message).ok()) {
+    keeping_.push_back({shown, cells});
+  } else {
+    refused_.push_back(shown);
+  }
+}
+
+std::optional<ContractRef> PrefixExchange::take_kept(const ContractRef& loan) {
+  const auto it = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.loan == loan; });
+  if (it == kept_.end()) return std::nullopt;
+  const ContractRef shown = it->shown;
+  kept_.erase(it);
+  return shown;
+}
+
+Status PrefixExchange::handle(const PeerId& from, const wire::PrefixKept& message, Nanos now) {
+  Borrower& borrower = rmanager_.borrower();
+  const ContractRef loan = {from, message.contract()};
+  const ContractRef shown = {from, message.shown()};
+  const auto it =
+      std::find_if(keeping_.begin(), keeping_.end(), [&](const Keeping& k) { return k.shown == shown; });
+  if (it == keeping_.end()) {
+    if (message.cells() > 0) borrower.decline(loan);
+    return {};
+  }
+  const uint32_t asked_for = it->cells;
+  keeping_.erase(it);
+  const bool lends = (message.contract() & kShowsPrefix) != 0 && (message.contract() & kLendsPrefix) != 0;
+  const bool fits = message.cells() == 0 || (lends && message.cells() == asked_for);
+  // It has borrowed of us since it was asked.
+  const bool debtor = !settings_.lend_to_creditors && rmanager_.lender().by_debtor().contains(from);
+  if (message.cells() > 0 && fits && !debtor && borrower.take(loan, message.cells(), now)) {
+    kept_.push_back({loan, shown});
+    return {};
+  }
+  if (message.cells() > 0) borrower.decline(loan);
+  refused_.push_back(shown);
+  if (fits) return {};
+  return error(ErrorCode::kCorrupt, "it lends {} cells of a prefix where {} were asked for", message.cells(),
+               asked_for);
+}
+
 // ---------------------------------------------------------------- the one that shows
+
+// As any loan, but that the memory need not be free.
+bool PrefixExchange::may_lend(const PeerId& to, uint32_t cells, Nanos since) const {
+  const Lender& lender = rmanager_.lender();
+  if (!settings_.lend_to_creditors && rmanager_.borrower().contracts().contains(to)) return false;
+  // Older requests go first, ours and others'.
+  const bool own = lender.own().blocks > 0 && lender.own().since < since;
+  return !leaving_ && !own && lender.awaited().since >= since && cells <= lender.room_for_prefixes();
+}
+
+Status PrefixExchange::handle(const PeerId& from, const wire::KeepPrefix& message, Nanos now) {
+  const auto it = shown_.find(message.contract());
+  const bool theirs = it != shown_.end() && it->second.to == from;
+  if (message.cells() == 0 || (theirs && message.cells() > it->second.cells)) {
+    return error(ErrorCode::kCorrupt, "it wants {} cells of a prefix to be kept", message.cells());
+  }
+  wire::Envelope answer;
+  wire::PrefixKept& kept = *answer.mutable_prefix_kept();
+  kept.set_shown(message.contract());
+  const Nanos since = now - age_of(message.since_ns(), message.now_ns());
+  if (theirs && may_lend(from, message.cells(), since)) {
+    std::vector<uint32_t> free;
+    std::vector<uint32_t> blocks = loans_->hand_over(message.contract(), message.cells(), free);
+    if (!free.empty()) memory_.give_back(free);
+    memory_.keep_prefix(blocks);
+    if (mutant(Mutant::kKeptPrefixFreed)) memory_.give_back(blocks);
+    shown_.erase(it);
+    kept.set_contract(
+        rmanager_.lender().lend_prefix(from, std::move(blocks), since, message.since_ns(), now));
+    kept.set_cells(message.cells());
+  }
+  // One that misses it has a deadline, and learns of the loan by the next statement.
+  (void)post_.send(from, answer);
+  return {};
+}
 
 Status PrefixExchange::handle(const PeerId& from, const wire::FindPrefix& message, Nanos now) {
   const auto hashes = static_cast<size_t>(message.hashes_size());
@@ -169,7 +254,7 @@ bool PrefixExchange::try_answer(const Question& question, Nanos now) {
   if (count > 0) {
     contract = kShowsPrefix | ++last_contract_;
     loans_->lend(contract, question.from, std::move(shown->cells));
-    shown_[contract] = {question.from, now + settings_.prefix_shown};
+    shown_[contract] = {question.from, count, now + settings_.prefix_shown};
   }
   say(question.from, question.id, contract, count,
       question.hint.blocks > shown->blocks ? question.hint : Hint());
@@ -210,6 +295,10 @@ void PrefixExchange::lost(const PeerId& peer) {
     if (shown.to == peer) theirs.push_back(contract);
   }
   for (const uint64_t contract : theirs) end(contract);
+  std::erase_if(keeping_, [&](const Keeping& k) {
+    if (k.shown.creditor == peer) refused_.push_back(k.shown);
+    return k.shown.creditor == peer;
+  });
   for (Answer& answer : answers_) {
     if (answer.shown.creditor == peer) answer.cells = 0;
   }
@@ -241,6 +330,12 @@ void PrefixExchange::tick(Nanos now) {
   }
 }
 
+uint32_t PrefixExchange::shown_cells() const {
+  uint32_t cells = 0;
+  for (const auto& [contract, shown] : shown_) cells += shown.cells;
+  return cells;
+}
+
 Nanos PrefixExchange::next_deadline() const {
   Nanos next = INT64_MAX;
   for (const auto& [contract, shown] : shown_) next = std::min(next, shown.until);
@@ -253,6 +348,7 @@ void PrefixExchange::leave() {
   for (const Question& question : questions_) say(question.from, question.id, 0, 0, {});
   questions_.clear();
   while (!shown_.empty()) end(shown_.begin()->first);
+  for (const Keeping& k : std::exchange(keeping_, {})) refused_.push_back(k.shown);
 }
 
 std::string PrefixExchange::describe() const {
@@ -264,6 +360,10 @@ std::string PrefixExchange::describe() const {
   for (const auto& [question, asked] : asked_) {
     out += fmt::format("  asked {}, {} answers to come, {} cells until {}\n", question,
                        asked.waits_for.size(), asked.best.cells, asked.question.until);
+  }
+  for (const Keeping& k : keeping_) {
+    out += fmt::format("  wants {} cells of {} kept by {}\n", k.cells, k.shown.id & ~kShowsPrefix,
+                       name_of(k.shown.creditor));
   }
   for (const Question& q : questions_) out += fmt::format("  {} asks {}\n", name_of(q.from), q.id);
   return out;

@@ -24,7 +24,8 @@ PartialHistory partial_history(const SeqView& seq, const CacheGeometry& geometry
 }
 
 bool may_be_partial(const SeqView& seq, const PlanBuilder& builder) {
-  return !seq.stalled && !seq.tail_busy && seq.transfers == 0 && seq.leaving_cells == 0 &&
+  // What a peer keeps for it stays there.
+  return !seq.attended && !seq.stalled && !seq.tail_busy && seq.transfers == 0 && seq.leaving_cells == 0 &&
          !builder.kv_placement(seq).streams && !builder.releases(seq.id);
 }
 

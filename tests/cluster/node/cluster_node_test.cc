@@ -73,7 +73,7 @@ TEST_F(TwoInstances, APrefixOfAPeerIsReadAndNotWritten) {
               std::byte{6});
   b.frames->has = 2;
   const std::vector<uint32_t> cells = find_prefix(cluster, a, 1);
-  ASSERT_EQ(cells, (std::vector<uint32_t>{3 * Cluster::kCells, 3 * Cluster::kCells + 1}));
+  ASSERT_EQ(cells, (std::vector<uint32_t>{4 * Cluster::kCells, 4 * Cluster::kCells + 1}));
   EXPECT_EQ(a.found[0].peer, "b");
   EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[0])), pattern(cluster, 5));
   EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[1])), pattern(cluster, 6));
@@ -89,6 +89,43 @@ TEST_F(TwoInstances, APrefixOfAPeerIsReadAndNotWritten) {
   EXPECT_EQ(find_prefix(cluster, a, 2), cells);
   a.next.prefixes_done = {2};
   EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+}
+
+TEST_F(TwoInstances, APrefixThatIsKeptIsALoanThatIsReadAndNotWritten) {
+  std::fill_n(b.memory.begin(), cluster.cell_bytes(), std::byte{5});
+  std::fill_n(b.memory.begin() + static_cast<ptrdiff_t>(cluster.cell_bytes()), cluster.cell_bytes(),
+              std::byte{6});
+  b.frames->has = 2;
+  const std::vector<uint32_t> shown = find_prefix(cluster, a, 1);
+  ASSERT_EQ(shown.size(), 2u);
+  a.next.prefixes_kept = {{1, 2, cluster.clock.now()}};
+  ASSERT_TRUE(cluster.until([&] { return !a.kept.empty(); }));
+  const std::vector<uint32_t> cells = a.kept[0].cells;
+  ASSERT_EQ(cells, (std::vector<uint32_t>{3 * Cluster::kCells, 3 * Cluster::kCells + 1}));
+  EXPECT_FALSE(read_cell(cluster, a, shown[0]).ok()) << "it is shown no longer";
+  EXPECT_EQ(b.frames->kept.size(), 1u) << "b's engine knows that it is lent";
+  cluster.run_for(6 * kNanosPerSecond);
+  EXPECT_EQ(cluster.disagreement(), "");
+  EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[0])), pattern(cluster, 5));
+  EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cells[1])), pattern(cluster, 6));
+  EXPECT_FALSE(write_cell(cluster, a, cells[0], pattern(cluster, 7)).ok());
+  EXPECT_EQ(b.memory[0], std::byte{5});
+  a.give_back_all();
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_TRUE(b.frames->kept.empty());
+  EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
+}
+
+TEST_F(TwoInstances, APeerThatDiesTakesWhatItKeptWithIt) {
+  b.frames->has = 2;
+  ASSERT_EQ(find_prefix(cluster, a, 1).size(), 2u);
+  a.next.prefixes_kept = {{1, 2, cluster.clock.now()}};
+  ASSERT_TRUE(cluster.until([&] { return !a.kept.empty(); }));
+  ASSERT_EQ(a.kept[0].cells.size(), 2u);
+  cluster.kill("b");
+  EXPECT_TRUE(cluster.until([&] { return a.lost.size() == 2; }));
+  a.give_back_all();
+  cluster.run_for(100 * kNanosPerMilli);
 }
 
 TEST_F(TwoInstances, APeerThatDiesTakesItsPrefixWithIt) {

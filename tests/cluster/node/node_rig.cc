@@ -66,6 +66,7 @@ LendableCells::Prefix Frames::show_prefix(std::span<const PrefixHash> chain) {
 void Frames::hide_prefix(uint64_t id) {
   give_back(shown_.at(id));
   shown_.erase(id);
+  kept.erase(id);
 }
 
 void Instance::give_back(uint32_t cell) {
@@ -106,6 +107,7 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics, u
   options.broker.protocol.prompt_asked = 1;
   options.broker.protocol.computes_prompts = true;
   options.broker.borrowable_cells = borrowable;
+  options.broker.attended_cells = kCells;
   options.broker.prefix_cells = kCells;
   options.memory = NodeMemory{};
   options.memory->shape = shape_;
@@ -143,6 +145,10 @@ void Cluster::step() {
       i->lost.insert(cell);
     }
     i->found.insert(i->found.end(), events.prefixes_found.begin(), events.prefixes_found.end());
+    for (const PrefixKeptAnswer& answer : events.prefixes_kept) {
+      i->kept.push_back(answer);
+      i->held.insert(answer.cells.begin(), answer.cells.end());
+    }
     for (const PromptAnswer& answer : events.prompts_found) {
       i->computed.push_back(answer);
       i->held.insert(answer.cells.begin(), answer.cells.end());

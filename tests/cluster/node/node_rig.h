@@ -27,6 +27,7 @@ class Frames final : public LendableCells {
   uint32_t total_cells() const override { return total_; }
   // One cell of each block, of the first `has` of any chain.
   Prefix show_prefix(std::span<const PrefixHash> chain) override;
+  void keep_prefix(uint64_t id) override { kept.insert(id); }
   void hide_prefix(uint64_t id) override;
   // Of blocks that are lent as they are, too, a leaf of four blocks and cells.
   BlockShape block_shape() const override { return {64, 1}; }
@@ -34,6 +35,7 @@ class Frames final : public LendableCells {
     return take(static_cast<uint32_t>(chain.size()));
   }
   size_t has = 0;
+  std::set<uint64_t> kept;  // of the prefixes that it shows
 
  private:
   const uint64_t cell_bytes_;
@@ -53,6 +55,7 @@ struct Instance {
   std::set<uint32_t> recalled;  // of those
   std::set<uint32_t> lost;      // in all, not returned yet
   std::vector<PrefixAnswer> found;
+  std::vector<PrefixKeptAnswer> kept;
   std::vector<PromptAnswer> computed;
   std::vector<PromptJob> jobs;
   uint32_t refused = 0;

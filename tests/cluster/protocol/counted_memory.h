@@ -36,6 +36,7 @@ class CountedMemory final : public LendableMemory {
     const uint32_t blocks = std::min(has, static_cast<uint32_t>(chain.size()));
     return Shown{*take(2 * blocks), blocks};
   }
+  void keep_prefix(std::span<const uint32_t> cells) override { kept.assign(cells.begin(), cells.end()); }
   // The same of blocks that it has, which are lent.
   std::optional<std::vector<uint32_t>> take_blocks(std::span<const PrefixHash> chain) override {
     if (busy) return std::nullopt;
@@ -46,6 +47,7 @@ class CountedMemory final : public LendableMemory {
   uint32_t has = 0;  // blocks of any chain
   bool busy = false;
   uint32_t asked = 0;
+  std::vector<uint32_t> kept;  // cells of the last prefix that is
 
  private:
   const uint32_t total_;

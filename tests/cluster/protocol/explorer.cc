@@ -29,6 +29,7 @@ uint32_t weight(Choice::Kind kind) {
     case Choice::Kind::kHeal:
     case Choice::Kind::kBack:
     case Choice::Kind::kPrompt:
+    case Choice::Kind::kPrefix:
       return 6;
     case Choice::Kind::kRecall:
     case Choice::Kind::kUse:

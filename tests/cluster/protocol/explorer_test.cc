@@ -21,10 +21,11 @@ void report(const std::string& what, const Exploration& found, std::chrono::stea
       "{}: {} steps in {:.2f} s ({:.0f} a second), {} different states seen, {} rests; {} messages, {} "
       "stale, {} "
       "advised, {} granted ({} at once), {} refused, {} recalled, {} lost, {} settled, {} reads, {} reads "
-      "refused, {} left; prompts: {} computed, {} refused, {} dropped\n",
+      "refused, {} left; prompts: {} computed, {} refused, {} dropped; prefixes: {} kept, {} refused\n",
       what, found.steps, seconds, static_cast<double>(found.steps) / seconds, found.states, found.runs,
       c.messages, c.stale, c.advised, c.granted, c.atomic, c.refused, c.recalled, c.lost, c.settlements,
-      c.reads, c.reads_refused, c.leaves, c.prompts_computed, c.prompts_refused, c.prompts_dropped);
+      c.reads, c.reads_refused, c.leaves, c.prompts_computed, c.prompts_refused, c.prompts_dropped,
+      c.prefixes_kept, c.prefixes_refused);
 }
 
 TEST(Explorer, AtRandomWithAllFaults) {
@@ -39,7 +40,7 @@ TEST(Explorer, AtRandomWithAllFaults) {
        {found.counts.granted, found.counts.refused, found.counts.recalled, found.counts.lost,
         found.counts.atomic, found.counts.reads, found.counts.reads_refused, found.counts.settlements,
         found.counts.leaves, found.counts.prompts_computed, found.counts.prompts_refused,
-        found.counts.prompts_dropped}) {
+        found.counts.prompts_dropped, found.counts.prefixes_kept, found.counts.prefixes_refused}) {
     EXPECT_GT(count, 5u);
   }
 }
@@ -48,8 +49,25 @@ TEST(Explorer, AtRandomWithAllFaults) {
 WorldConfig only_prompts() {
   WorldConfig config;
   config.borrows = 0;
+  config.prefixes = 0;
   config.leaves = 1;
   return config;
+}
+
+// Prefixes alone, of all of which what is shown is to be kept.
+WorldConfig only_prefixes() {
+  WorldConfig config;
+  config.borrows = 0;
+  config.prompts = 0;
+  return config;
+}
+
+TEST(Explorer, AtRandomWithPrefixesAlone) {
+  const auto start = std::chrono::steady_clock::now();
+  const Exploration found = wander(only_prefixes(), 1, scaled(80), 400);
+  report("prefixes", found, start);
+  EXPECT_EQ(found.violation, "") << found.where;
+  EXPECT_GT(found.counts.prefixes_kept, 100u);
 }
 
 TEST(Explorer, AtRandomWithPromptsAlone) {
@@ -104,14 +122,17 @@ TEST(Explorer, EveryOrderOfSomeSteps) {
     const char* name;
     size_t depth;
     int prompts = 0;
+    int prefixes = 0;
   };
-  for (const auto& [start, name, least, prompts] : {Case{Start::kFresh, "fresh", 5},
-                                                    {Start::kLent, "lent", 3},
-                                                    {Start::kSettling, "settling", 3},
-                                                    {Start::kFresh, "prompts", 5, 1}}) {
+  for (const auto& [start, name, least, prompts, prefixes] : {Case{Start::kFresh, "fresh", 5},
+                                                              {Start::kLent, "lent", 3},
+                                                              {Start::kSettling, "settling", 3},
+                                                              {Start::kFresh, "prompts", 5, 1},
+                                                              {Start::kFresh, "prefixes", 5, 0, 1}}) {
     config.start = start;
     config.prompts = prompts;
-    config.borrows = prompts > 0 ? 0 : 1;
+    config.prefixes = prefixes;
+    config.borrows = prompts + prefixes > 0 ? 0 : 1;
     const size_t depth = scaled(1) > 1 ? least + 2 : least;
     const auto since = std::chrono::steady_clock::now();
     const Exploration found = exhaust(config, depth, UINT64_MAX, 64);
@@ -160,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{Mutant::kLateGrantKept, "late_grant", any, ", which holds 0"},
                     Fault{Mutant::kRowsForTheDead, "rows_for_the_dead", only_prompts, ", which holds 0"},
                     Fault{Mutant::kRowsOfOthers, "rows_of_others", only_prompts, " gets other rows"},
+                    Fault{Mutant::kKeptPrefixFreed, "kept_prefix", only_prefixes, " blocks and lends "},
                     Fault{Mutant::kOlderRobbed, "older_robbed", any, " is called back for a later request"}),
     [](const auto& fault) { return std::string(fault.param.name); });
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
 #include "cluster/protocol/instances.h"
 
@@ -277,6 +278,185 @@ TEST_F(Prefixes, MalformedMessagesChangeNothing) {
   EXPECT_TRUE(at(0).handle(all.id(1), loan).ok());
   EXPECT_TRUE(at(0).take_answers().empty()) << "nothing was asked";
 }
+
+// ---------------------------------------------------------------- what is kept, to be attended
+
+// "a" reads of "b", which has two blocks of two cells each, of ten.
+class KeptPrefixes : public testing::Test {
+ protected:
+  KeptPrefixes() { all.memory(1).has = 2; }
+
+  PrefixExchange& at(size_t which) { return all.at(which).prefixes(); }
+  ContractRef show() {
+    at(0).ask(question(1, 3, all.now() + kSoon), all.now());
+    all.deliver();
+    const auto answers = at(0).take_answers();
+    KV_CHECK(answers.size() == 1 && answers[0].cells == 4, "{} answers", answers.size());
+    return answers[0].shown;
+  }
+  // The loan, if there is one.
+  std::optional<ContractRef> keep(const ContractRef& shown, uint32_t cells) {
+    at(0).keep(shown, cells, all.now(), all.now());
+    all.deliver();
+    const auto granted = all.events(0, BorrowEvent::Kind::kGranted);
+    if (granted.empty()) return std::nullopt;
+    EXPECT_EQ(granted[0].blocks, cells);
+    EXPECT_EQ(at(0).take_kept(granted[0].contract), shown);
+    return granted[0].contract;
+  }
+  bool readable(const ContractRef& of_it, uint32_t slots) {
+    const LoanTable::Slots of{of_it.id, 0, slots, 1};
+    std::vector<uint32_t> blocks;
+    if (!all.lender(1).loans()->pin(all.id(0), {&of, 1}, blocks).ok()) return false;
+    all.lender(1).loans()->unpin(blocks);
+    return true;
+  }
+  uint32_t free_at_lender() { return all.memory(1).free_blocks(); }
+
+  Instances all{{10, 10, 10}, /*lend_to_creditors=*/false};
+};
+
+TEST_F(KeptPrefixes, AreALoanUntilTheyAreGivenBack) {
+  const ContractRef shown = show();
+  EXPECT_EQ(free_at_lender(), 6u);
+  EXPECT_TRUE(all.memory(1).kept.empty());
+  const auto loan = keep(shown, 2);
+  ASSERT_TRUE(loan);
+  EXPECT_EQ(all.memory(1).kept.size(), 2u) << "the memory's owner knows that it is lent now";
+  EXPECT_EQ(free_at_lender(), 8u) << "what is not kept is shown no longer";
+  EXPECT_EQ(at(1).shown(), 0u);
+  EXPECT_EQ(all.lender(1).lent_blocks(), 2u);
+  EXPECT_TRUE(readable(*loan, 2));
+  EXPECT_FALSE(readable(shown, 1));
+  EXPECT_NE(loan->id & kShowsPrefix, 0u) << "which says that it may not be written";
+  all.run(20 * kNanosPerSecond);
+  EXPECT_TRUE(readable(*loan, 2)) << "for as long as it is wanted";
+  EXPECT_EQ(free_at_lender(), 8u);
+  all.borrower(0).give_back(*loan, std::vector<uint32_t>{0, 1});
+  all.deliver();
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+  EXPECT_EQ(free_at_lender(), 10u);
+}
+
+TEST_F(KeptPrefixes, TwoHaveNumbersOfTheirOwn) {
+  const auto first = keep(show(), 4);
+  const ContractRef shown = show();
+  const auto second = keep(shown, 4);
+  ASSERT_TRUE(first && second);
+  EXPECT_NE(first->id, second->id);
+  EXPECT_NE(shown.id, first->id);
+  EXPECT_NE(shown.id, second->id);
+}
+
+TEST_F(KeptPrefixes, AreRefusedWhereAnOlderRequestLacksMemory) {
+  const ContractRef shown = show();
+  all.lender(1).keep_for_own(3, all.now() - 1);
+  EXPECT_FALSE(keep(shown, 4));
+  EXPECT_EQ(at(0).take_refused(), std::vector<ContractRef>{shown});
+  EXPECT_TRUE(all.memory(1).kept.empty());
+  EXPECT_TRUE(readable(shown, 4)) << "it can be copied instead";
+  all.lender(1).keep_for_own(3, all.now() + 1);
+  EXPECT_TRUE(keep(shown, 4)) << "later ones wait";
+}
+
+TEST_F(KeptPrefixes, AreRefusedWhatIsNotShownAnyMore) {
+  const ContractRef shown = show();
+  all.run(4 * kNanosPerSecond);
+  EXPECT_FALSE(keep(shown, 4));
+  EXPECT_EQ(at(0).take_refused(), std::vector<ContractRef>{shown});
+  EXPECT_EQ(free_at_lender(), 10u);
+}
+
+TEST_F(KeptPrefixes, AreNotLentToACreditor) {
+  Instances two({10, 10}, /*lend_to_creditors=*/false);
+  two.borrow(1, 3);
+  two.memory(1).has = 2;
+  two.at(0).prefixes().ask(question(1, 3, two.now() + kSoon), two.now());
+  two.deliver();
+  const auto answers = two.at(0).prefixes().take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  two.at(0).prefixes().keep(answers[0].shown, 4, two.now(), two.now());
+  two.deliver();
+  EXPECT_EQ(two.at(0).prefixes().take_refused().size(), 1u);
+  EXPECT_EQ(two.lender(1).lent_blocks(), 0u);
+}
+
+// A prefix is called back whole: its memory is free when the last block is back.
+TEST_F(KeptPrefixes, AreCalledBackAndThenTaken) {
+  const auto loan = keep(show(), 4);
+  ASSERT_TRUE(loan);
+  all.at(1).recall(1, all.now());
+  all.deliver();
+  const auto recalled = all.events(0, BorrowEvent::Kind::kRecalled);
+  ASSERT_EQ(recalled.size(), 1u);
+  EXPECT_EQ(recalled[0].blocks, 4u);
+  EXPECT_TRUE(readable(*loan, 4));
+  all.run(3 * kNanosPerSecond);
+  EXPECT_EQ(all.events(0, BorrowEvent::Kind::kLost).size(), 1u);
+  EXPECT_FALSE(readable(*loan, 4));
+  EXPECT_EQ(free_at_lender(), 10u);
+}
+
+TEST_F(KeptPrefixes, AreLostWithTheirLender) {
+  ASSERT_TRUE(keep(show(), 4));
+  all.kill(1);
+  EXPECT_EQ(all.events(0, BorrowEvent::Kind::kLost).size(), 1u);
+}
+
+TEST_F(KeptPrefixes, ALenderThatDiesBeforeItAnswersHasRefused) {
+  const ContractRef shown = show();
+  at(0).keep(shown, 4, all.now(), all.now());
+  all.kill(1);
+  EXPECT_EQ(at(0).take_refused(), std::vector<ContractRef>{shown});
+  EXPECT_TRUE(all.events(0).empty());
+}
+
+TEST_F(KeptPrefixes, ADeadReaderHoldsNone) {
+  ASSERT_TRUE(keep(show(), 4));
+  all.kill(0);
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+  EXPECT_EQ(free_at_lender(), 10u);
+}
+
+TEST_F(KeptPrefixes, WhatNobodyWaitsForGoesBack) {
+  const ContractRef shown = show();
+  at(0).keep(shown, 4, all.now(), all.now());
+  at(0).done(shown);
+  all.deliver();
+  EXPECT_TRUE(all.events(0).empty());
+  EXPECT_TRUE(at(0).take_refused().empty());
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+  EXPECT_EQ(free_at_lender(), 10u);
+}
+
+TEST_F(KeptPrefixes, MalformedMessagesChangeNothing) {
+  const ContractRef shown = show();
+  wire::KeepPrefix keep;
+  keep.set_contract(shown.id);
+  EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of no cells";
+  keep.set_cells(5);
+  EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of more than are shown";
+  keep.set_cells(4);
+  EXPECT_TRUE(at(1).handle(all.id(2), keep, all.now()).ok());
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u) << "another one asks";
+  at(0).keep(shown, 4, all.now(), all.now());
+  wire::PrefixKept kept;
+  kept.set_shown(shown.id);
+  kept.set_contract(5);
+  kept.set_cells(4);
+  EXPECT_FALSE(at(0).handle(all.id(1), kept, all.now()).ok()) << "of memory that may be written";
+  EXPECT_EQ(at(0).take_refused().size(), 1u);
+  EXPECT_TRUE(all.events(0).empty());
+}
+
+#if defined(KVASIR_MUTANTS)
+TEST_F(KeptPrefixes, MutantKeptPrefixFreedIsFound) {
+  const ContractRef shown = show();
+  const ScopedMutant on(Mutant::kKeptPrefixFreed);
+  ASSERT_TRUE(keep(shown, 4));
+  EXPECT_NE(free_at_lender(), 6u) << "others would get what is attended";
+}
+#endif
 
 }  // namespace
 }  // namespace kvasir::cluster::test

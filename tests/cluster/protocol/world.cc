@@ -43,10 +43,10 @@ World::World(const WorldConfig& config) : config_(config), network_(clock_) {
   network_.hold();
   network_.spy([this](const FakeNetwork::Held& pair, const auto& bytes) { on_sent(pair, bytes); });
   using Kind = Choice::Kind;
-  left_ = {
-      {Kind::kKill, config.kills},      {Kind::kCut, config.cuts},       {Kind::kLose, config.losses},
-      {Kind::kElect, config.elections}, {Kind::kLeave, config.leaves},   {Kind::kOutage, config.outages},
-      {Kind::kBorrow, config.borrows},  {Kind::kRecall, config.recalls}, {Kind::kPrompt, config.prompts}};
+  left_ = {{Kind::kKill, config.kills},      {Kind::kCut, config.cuts},       {Kind::kLose, config.losses},
+           {Kind::kElect, config.elections}, {Kind::kLeave, config.leaves},   {Kind::kOutage, config.outages},
+           {Kind::kBorrow, config.borrows},  {Kind::kRecall, config.recalls}, {Kind::kPrompt, config.prompts},
+           {Kind::kPrefix, config.prefixes}};
   instances_.resize(config.instances);
   for (size_t i = 0; i < instances_.size(); ++i) start(i);
   elect(0);
@@ -231,6 +231,10 @@ std::vector<Choice> World::choices() const {
       out.push_back({Kind::kPrompt, i, 0, 2});
     }
     if (!instance.questions.empty()) out.push_back({Kind::kForget, i});
+    if (!instance.asks_for_prefix && may(Kind::kPrefix)) {
+      out.push_back({Kind::kPrefix, i, 0, 1});
+      out.push_back({Kind::kPrefix, i, 0, 2});
+    }
     if (!instance.jobs.empty()) {
       out.push_back({Kind::kCompute, i, 0});
       out.push_back({Kind::kCompute, i, 1});
@@ -357,6 +361,13 @@ void World::apply(const Choice& choice) {
     case Kind::kCompute:
       compute(instance, choice.b != 0);
       break;
+    case Kind::kPrefix: {
+      PrefixQuestion question{++instance.last_question, {}, {1, 1}, now + 2 * kNanosPerSecond};
+      for (uint64_t i = 0; i < choice.n; ++i) question.chain.push_back({i, 1});
+      instance.asks_for_prefix = true;
+      instance.plane->prefixes().ask(question, now);
+      break;
+    }
   }
   check_now();
 }

@@ -42,6 +42,7 @@ struct WorldConfig {
   int borrows = 1000000;
   int recalls = 1000000;
   int prompts = 1000000;
+  int prefixes = 1000000;
 };
 
 struct Choice {
@@ -70,8 +71,9 @@ struct Choice {
     kPrompt,   // instance `a` asks for the rows of `n` leaves of a prompt
     kForget,   // and has no use for the answer any more
     kCompute,  // instance `a` has computed the rows that it was asked for; `b`: it cannot
+    kPrefix,   // instance `a` asks for `n` blocks of a prefix, and has what is found kept
   };
-  static constexpr size_t kKinds = 24;
+  static constexpr size_t kKinds = 25;
   Kind kind = Kind::kDeliver;
   size_t a = 0;
   size_t b = 0;
@@ -114,6 +116,8 @@ class World {
     uint64_t prompts_computed = 0;
     uint64_t prompts_refused = 0;
     uint64_t prompts_dropped = 0;  // by those that computed them
+    uint64_t prefixes_kept = 0;
+    uint64_t prefixes_refused = 0;
     void add(const Counts& other);
   };
   const Counts& counts() const { return counts_; }
@@ -143,6 +147,7 @@ class World {
     uint64_t last_question = 0;
     std::map<uint64_t, uint32_t> questions;  // for rows of prompts, without an answer: the leaves
     std::vector<PromptJob> jobs;             // of its engine
+    bool asks_for_prefix = false;
   };
   struct ByTerm {
     bool operator()(const std::pair<uint64_t, PeerId>& a, const std::pair<uint64_t, PeerId>& b) const {
@@ -165,6 +170,7 @@ class World {
   void end_read(Instance& instance);
   void heed_events(Instance& instance);
   void heed_prompts(Instance& instance);
+  void heed_prefixes(Instance& instance);
   void ask_prompt(Instance& instance, uint32_t leaves);
   void compute(Instance& instance, bool fails);
   // The rows of a leaf of a question, which an instance asks in a life.

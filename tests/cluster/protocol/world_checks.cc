@@ -23,6 +23,8 @@ void World::Counts::add(const Counts& other) {
   prompts_computed += other.prompts_computed;
   prompts_refused += other.prompts_refused;
   prompts_dropped += other.prompts_dropped;
+  prefixes_kept += other.prefixes_kept;
+  prefixes_refused += other.prefixes_refused;
 }
 
 void World::fail(std::string what) {
@@ -50,6 +52,8 @@ void World::heed_events(Instance& instance) {
     const auto question = instance.plane->prompts().take_question(event.contract);
     if (event.kind == Kind::kGranted && question) {
       check_computed(instance, event, *question);
+    } else if (event.kind == Kind::kGranted && instance.plane->prefixes().take_kept(event.contract)) {
+      ++counts_.prefixes_kept;
     } else if (event.kind == Kind::kGranted) {
       ++counts_.granted;
       granted += event.blocks;
@@ -58,6 +62,7 @@ void World::heed_events(Instance& instance) {
     counts_.lost += event.kind == Kind::kLost ? 1 : 0;
   }
   heed_prompts(instance);
+  heed_prefixes(instance);
   if (granted == 0) return;
   if (granted < at_once) {
     fail(fmt::format("{} is granted {} of the {} that it wants at once", name_of(instance.id), granted,
@@ -105,6 +110,19 @@ void World::heed_prompts(Instance& instance) {
   if (instance.jobs.size() > 1) fail(fmt::format("{} computes two prompts", name_of(instance.id)));
 }
 
+// Of two cells that are shown it has one kept.
+void World::heed_prefixes(Instance& instance) {
+  PrefixExchange& prefixes = instance.plane->prefixes();
+  for (const PrefixExchange::Answer& answer : prefixes.take_answers()) {
+    instance.asks_for_prefix = false;
+    if (answer.cells > 0) prefixes.keep(answer.shown, (answer.cells + 1) / 2, clock_.now(), clock_.now());
+  }
+  for (const ContractRef& shown : prefixes.take_refused()) {
+    ++counts_.prefixes_refused;
+    prefixes.done(shown);
+  }
+}
+
 void World::check_now() {
   for (Instance& instance : instances_) {
     if (!instance.alive) continue;
@@ -130,7 +148,8 @@ void World::check_now() {
       fail(fmt::format("{} lends {} and says {}", name_of(instance.id), count, lender.lent_blocks()));
     }
     const Memory& memory = *instance.memory;
-    if (memory.taken().size() != count + lender.pinned_leftovers() ||
+    if (memory.taken().size() !=
+            count + lender.pinned_leftovers() + instance.plane->prefixes().shown_cells() ||
         !std::includes(memory.taken().begin(), memory.taken().end(), lent.begin(), lent.end())) {
       fail(fmt::format("{} has taken {} blocks and lends {}", name_of(instance.id), memory.taken().size(),
                        count));
@@ -138,7 +157,7 @@ void World::check_now() {
     if (memory.free_blocks() + memory.used() + memory.taken().size() != memory.total_blocks()) {
       fail(fmt::format("blocks of {} are not conserved", name_of(instance.id)));
     }
-    if (memory.taken().size() > config_.lend_cap) {
+    if (memory.taken().size() > config_.lend_cap + instance.plane->prefixes().shown_cells()) {
       fail(fmt::format("{} lends more than its cap", name_of(instance.id)));
     }
     // What the debtor holds the creditor lends, as long as it knows the contract.
@@ -239,6 +258,8 @@ void World::check_rest() {
     if (!instance.questions.empty()) fail(fmt::format("{} waits for rows without end", name));
     if (instance.plane->prompts().next_deadline() != INT64_MAX)
       fail(fmt::format("{} has questions without end", name));
+    if (instance.plane->prefixes().next_deadline() != INT64_MAX || instance.asks_for_prefix)
+      fail(fmt::format("{} shows prefixes, or waits for some, without end", name));
     if (rmanager.settling()) fail(fmt::format("{} settles without end", name));
     if (rmanager.borrower().asking()) fail(fmt::format("{} waits for answers without end", name));
     if (instance.want.most > 0 && !instance.leaving) {

@@ -35,6 +35,11 @@ class World::Memory final : public LendableMemory {
       rows_.erase(block);
     }
   }
+  // It has every prefix, as far as it has memory.
+  std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override {
+    const auto blocks = static_cast<uint32_t>(std::min(chain.size(), free_.size()));
+    return Shown{*take(blocks), blocks};
+  }
   // A leaf of attention is a block, and that a cell.
   LendableCells::BlockShape block_shape() const override { return {kLeafTokens, 1}; }
   // While its instance uses memory itself, it cannot say.
