@@ -9,6 +9,7 @@
 
 #include "model/model_folder_cases.h"
 #include "support/gguf_builder.h"
+#include "support/quantized_folder.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir {
@@ -205,6 +206,22 @@ TEST(QwenHybrids, ExpertsInOneTensorAreThoseOfATensorEach) {
   std::erase_if(joined.tensors,
                 [](const FolderTensor& t) { return t.name.ends_with("2.mlp.experts.down_proj"); });
   expect_refused(joined, ErrorCode::kCorrupt, "'layers.2.mlp.experts.down_proj' is missing");
+}
+
+// Blocks of 128 inputs, of which a value head has 32: columns cannot be put by turns.
+TEST(QwenHybrids, BlocksThatReachOverValueHeadsAreRefused) {
+  TinyLlamaShape shape = hybrid("qwen35");
+  shape.value_heads = 4;
+  shape.ffn = 256;
+  const TinyFolder from = make_tiny_folder(shape, WeightType::kBf16, 5);
+  const auto with_groups = [&](int64_t group) {
+    return test::quantize_folder(from, {.form = "gptq", .group = group}).folder;
+  };
+  expect_refused(with_groups(128), ErrorCode::kUnsupported,
+                 "linear_attn.out_proj.weight' is quantised in groups that reach over its heads of 32");
+  const Opened small(with_groups(32));
+  EXPECT_EQ((*small).weights().layers[0].attn_output.type, WeightType::kZ4);
+  EXPECT_EQ((*small).weights().layers[0].recurrent.qkv.type, WeightType::kZ4);
 }
 
 // ---------------------------------------------------------------- GGUF files

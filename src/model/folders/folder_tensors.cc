@@ -321,12 +321,6 @@ Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& te
                  "{}: the embedding ({}) is quantised, which is not supported; use the model in BF16",
                  file.path, gguf_quoted(tensor.name));
   }
-  if (tensor.tensor.rows != nullptr && !config_.recurrent_layers.empty()) {
-    return error(
-        ErrorCode::kUnsupported,
-        "{}: {} is quantised, which is not supported for models with recurrent layers; use the model in BF16",
-        file.path, gguf_quoted(tensor.name));
-  }
   if (const auto layer = parse_layer_name(name); layer && config_.value_heads.heads > 0) {
     const HeadOrder order = head_order(layer->rest, config_.value_heads);
     if (order.of > 0) return add_by_turns(file, tensor, name, order);
