@@ -69,7 +69,7 @@ std::vector<float> by_turns(const std::vector<float>& values, int64_t width, con
                             const ValueHeads& heads) {
   std::vector<float> out;
   out.reserve(values.size());
-  for (int64_t i = 0; i < static_cast<int64_t>(values.size()) / width; ++i) {
+  for (int64_t i = 0; i < order.before + heads.heads * order.of; ++i) {
     const auto from = values.begin() + heads.source(i, order.of, order.before) * width;
     out.insert(out.end(), from, from + width);
   }

@@ -42,7 +42,8 @@ struct HeadOrder {
 // By GGUF's name of the tensor, without "blk.N."; `of` 0: it has nothing of value heads.
 HeadOrder head_order(std::string_view name, const ValueHeads& heads);
 
-// Values of a vector, or of several vectors of `width`, in the order of GGUF files.
+// Values of a vector, or of several vectors of `width`, in the order of GGUF files. REQUIRES: as many as
+// `order` has rows, each of `width`.
 std::vector<float> by_turns(const std::vector<float>& values, int64_t width, const HeadOrder& order,
                             const ValueHeads& heads);
 // What makes the rows of a matrix in that order; it refers to `tensor`'s bytes and its rows. kCorrupt: the
