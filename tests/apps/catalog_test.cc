@@ -130,6 +130,24 @@ TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
   }
 }
 
+// A configuration is not read as if recurrent layers had K and V, whether or not it lists the layers.
+TEST(CatalogTest, RefusesRecurrentLayers) {
+  for (const char* some : {R"("layer_types":["linear_attention","full_attention"])",
+                           R"("model_type":"qwen3_next","linear_num_value_heads":32)",
+                           R"("text_config":{"linear_num_value_heads":32})"}) {
+    const Status status =
+        parse_model(fmt::format(R"({{"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,)"
+                                R"("vocab_size":10,{}}})",
+                                some),
+                    "a.json")
+            .status();
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported) << some;
+    EXPECT_EQ(status.message(),
+              "a.json: models with recurrent layers, whose states the simulator does not price yet, are not "
+              "simulated");
+  }
+}
+
 TEST(CatalogTest, ReadsTheWindowsOfLayers) {
   const auto windows = [](const char* keys) {
     const char* const shape = R"({{"num_hidden_layers":6,"hidden_size":64,"num_attention_heads":4,)"

@@ -1,6 +1,7 @@
 // States of recurrent layers: how they lie in the grid, and what is held of a sequence.
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <numeric>
 #include <vector>
 
@@ -59,6 +60,27 @@ TEST_F(StatesTest, RowsThatLeftAStepAreReplayedFromTheBlockBefore) {
   EXPECT_EQ(cache_.summary(kA).ready_tokens, 48u);
 }
 
+// The first step draws nine cells, the second three; the rows that leave it give back those of block 2, and
+// they are promised again.
+TEST_F(StatesTest, RowsThatLeftAStepAreOwedTheCellsThatTheyGiveBack) {
+  const auto promised = [&] { return cache_.promised_cells(kA)[index_of(Tier::kDevice)]; };
+  add(kA, 200);
+  cache_.promise({.owner = kA, .cells = 12});
+  submit(1, kA, 40);
+  EXPECT_EQ(promised(), 3u);
+  end(1, {kA});
+  EXPECT_EQ(held(kA), 0u);
+  EXPECT_EQ(promised(), 12u);
+  submit(1 + 1, kA, 32);
+  end(2);
+  EXPECT_EQ(held(kA) + promised(), 12u) << "the state of block 0 is dead, and its two cells are owed";
+  submit(3, kA, 40);
+  end(3, {kA});
+  EXPECT_EQ(held(kA), 2 + 2u);
+  EXPECT_EQ(held(kA) + promised(), 12u);
+  check();
+}
+
 // The state behind each full block stays to be found until its memory is needed.
 TEST_F(StatesTest, APrefixIsFoundAtAnyBlockBehindWhichAStateIsKept) {
   add(kA, 120);
@@ -102,6 +124,51 @@ TEST(States, WhatASequenceHoldsIsWhatTheArithmeticSays) {
   EXPECT_EQ(cache.summary(kSeq).kv_cells(Tier::kDevice), 12 * 10 + 108 * 2u);
   EXPECT_EQ(g.kv_cell_bytes(), 737'280u);
   EXPECT_EQ(g.most_cells(10), 12 * 10 + 108 * 4u) << "with room for a chunk of a block";
+}
+
+// Qwen 3.5 of 9B (24 of 32 layers are recurrent, 4 heads of K and V of 256) and 35B-A3B (30 of 40, 2 heads),
+// both with 32 value heads and 16 key heads of 128: blocks of 256 tokens, K and V in bf16.
+TEST(States, Qwen35HoldsWhatTheArithmeticSays) {
+  struct Model {
+    uint32_t layers, attention, kv_heads, parts;
+    uint64_t piece, groups;
+  };
+  constexpr SeqId kSeq{1};
+  constexpr uint64_t kState = (3 * 8'192 + 32 * 128 * 128) * sizeof(float);
+  EXPECT_EQ(kState, 2'195'456u);
+  for (const Model& m : {Model{32, 8, 4, 3, 1'048'576, 80}, Model{40, 10, 2, 3, 737'280, 100}}) {
+    SCOPED_TRACE(m.layers);
+    CacheGeometry g = {256, m.attention + (m.layers - m.attention) * m.parts, 1, m.kv_heads * 256 * 2};
+    g.least_piece_bytes = m.piece;
+    std::vector<uint32_t> windows;
+    for (uint32_t l = 0; l < m.layers; ++l)
+      windows.insert(windows.end(), l % 4 == 3 ? 1 : m.parts, l % 4 == 3 ? 0 : 257);
+    g.set_states(windows);
+    EXPECT_EQ(g.groups(), m.groups);
+    EXPECT_EQ(g.kv_cell_bytes(), m.piece);
+    EXPECT_GE(m.parts * m.piece, kState);
+    CacheOptions o;
+    o.geometry = g;
+    o.device_bytes = g.kv_block_bytes() * 132;
+    for (const uint32_t tokens : {8'192u, 32'768u}) {
+      KvCache cache(o);
+      cache.add_sequence(kSeq, std::vector<Token>(tokens + 1, 1), "");
+      for (uint32_t step = 1, end = 512; end <= tokens; ++step, end += 512) {
+        StepSlice slice;
+        slice.seq = kSeq;
+        slice.tokens = {end - 512, end};
+        cache.extend(kSeq, end, {LayerSet::all(g.groups()), {}}, StepId{step});
+        cache.step_submitted(StepId{step}, {&slice, 1});
+        cache.step_ended(StepId{step}, true, {});
+      }
+      // K and V of all blocks, and the state behind the last one.
+      const uint32_t cells = m.attention * tokens / 256 + (m.layers - m.attention) * m.parts;
+      EXPECT_EQ(cache.summary(kSeq).kv_cells(Tier::kDevice), cells);
+      const uint64_t all_attention = uint64_t{m.layers} * tokens * m.kv_heads * 256 * 2 * 2;
+      std::cout << m.layers << " layers, " << tokens << " tokens: " << cells << " cells, "
+                << cells * g.kv_cell_bytes() << " bytes of " << all_attention << "\n";
+    }
+  }
 }
 
 }  // namespace

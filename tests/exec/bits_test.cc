@@ -227,7 +227,7 @@ TEST(Bits, RecurrentLayersMatchTheReference) {
   for (const TinyLlamaShape& shape : tiny_hybrids()) {
     for (const WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ4_0}) {
       const auto file = tiny_model(shape, type);
-      SCOPED_TRACE(ops::weight_type_name(type));
+      SCOPED_TRACE(shape.architecture + " " + ops::weight_type_name(type));
       const auto expected = run_reference(*file, {}, requests);
       for (const uint32_t block : {16U, 64U, 256U}) {
         for (const uint32_t chunk : {1U, 70U, 200U}) {

@@ -52,6 +52,19 @@ TEST(GpuExecutor, RefusesParallelBlocks) {
             "--device cpu");
 }
 
+TEST(GpuExecutor, RefusesRecurrentLayers) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  for (const TinyLlamaShape& shape : tiny_hybrids()) {
+    const auto file =
+        ModelFile::from_bytes(make_tiny_llama(shape, ops::WeightType::kBf16, /*seed=*/11), "tiny.gguf")
+            .value();
+    const Status status = UploadedModel::make(*file, kMostPositions, gpu).status();
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported) << shape.architecture;
+    EXPECT_EQ(status.message(),
+              "models with recurrent layers do not run on a GPU yet; serve it with --device cpu");
+  }
+}
+
 TEST(GpuExecutor, RefusesLatentAttention) {
   FakeGpu gpu(FakeGpuPace::kLate);
   const auto file = ModelFile::from_bytes(

@@ -270,16 +270,21 @@ TEST(Mutants, EachFaultOfLatentAttentionIsFound) {
 }
 
 TEST(Mutants, EachFaultOfRecurrentLayersIsFound) {
-  const auto file = tiny_model(tiny_hybrids()[0], ops::WeightType::kF32);
-  const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
-  const auto expected = run_reference(*file, {}, requests);
-  RigOptions options;
-  options.limits.long_prefill_token_threshold = 29;
-  EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
-  for (const Mutant fault : {Mutant::kStateOfOtherBlock, Mutant::kConvolutionForgets, Mutant::kDecayLeftOut,
-                             Mutant::kOutputGateLeftOut, Mutant::kSharedUnweighed, Mutant::kWrongPosition}) {
-    const ScopedMutant active(fault);
-    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 1) << static_cast<int>(fault);
+  for (const TinyLlamaShape& shape : tiny_hybrids()) {
+    SCOPED_TRACE(shape.architecture);
+    const auto file = tiny_model(shape, ops::WeightType::kF32);
+    const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+    const auto expected = run_reference(*file, {}, requests);
+    RigOptions options;
+    options.limits.long_prefill_token_threshold = 29;
+    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
+    std::vector<Mutant> faults = {Mutant::kStateOfOtherBlock, Mutant::kConvolutionForgets,
+                                  Mutant::kDecayLeftOut, Mutant::kOutputGateLeftOut, Mutant::kWrongPosition};
+    if (shape.shared_ffn > 0) faults.push_back(Mutant::kSharedUnweighed);
+    for (const Mutant fault : faults) {
+      const ScopedMutant active(fault);
+      EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 1) << static_cast<int>(fault);
+    }
   }
 }
 

@@ -57,7 +57,7 @@ const std::vector<RigRequest> kRequests = {{random_tokens(1, 140), 4}, {random_t
 TEST(QuantizedFolders, GiveWhatTheirValuesGive) {
   RigOptions options;
   options.activation = ops::ActivationMode::kF32;
-  for (const std::string architecture : {"llama", "phi3", "qwen3moe"}) {
+  for (const std::string architecture : {"llama", "phi3", "qwen3moe", "qwen3next", "qwen35"}) {
     const TinyFolder from = make_tiny_folder(shape_of(architecture), WeightType::kBf16, 11);
     for (FolderQuantizing how : kForms) {
       how.group = 32;

@@ -33,7 +33,18 @@ std::vector<float> ReferenceDecoder::recur(size_t layer, const std::vector<float
     all = multiply(w.qkv, normed);
     z = multiply(w.z, normed);
   }
-  const std::vector<float> ba = multiply(w.ba, normed);
+  // By key head b of its value heads, then a; or, where value heads lie by turns, all b, and all a.
+  std::vector<float> bs, as;
+  if (r.by_turns) {
+    bs = multiply(w.b, normed);
+    as = multiply(w.a, normed);
+  } else {
+    const std::vector<float> ba = multiply(w.ba, normed);
+    for (size_t h = 0; h < vh; ++h) {
+      bs.push_back(ba[h / share * 2 * share + h % share]);
+      as.push_back(ba[(h / share * 2 + 1) * share + h % share]);
+    }
+  }
   state.inputs.push_back(all);
   const auto taps = static_cast<size_t>(r.taps);
   for (size_t i = 0; i < all.size(); ++i) {
@@ -49,7 +60,7 @@ std::vector<float> ReferenceDecoder::recur(size_t layer, const std::vector<float
   const float n = static_cast<float>(kd), epsilon = 1e-6f / n;
   std::vector<float> out;
   for (size_t h = 0; h < vh; ++h) {
-    const size_t head = h / share;
+    const size_t head = r.by_turns ? h % kh : h / share;
     const auto part = [&](size_t first, size_t count) {
       const auto at = all.begin() + static_cast<std::ptrdiff_t>(first);
       return std::vector<float>(at, at + static_cast<std::ptrdiff_t>(count));
@@ -57,11 +68,10 @@ std::vector<float> ReferenceDecoder::recur(size_t layer, const std::vector<float
     const auto q = norm_of(part(head * kd, kd), std::vector<float>(kd, 1.0f / n), epsilon);
     const auto k = norm_of(part((kh + head) * kd, kd), std::vector<float>(kd, 1.0f / std::sqrt(n)), epsilon);
     const auto v = part(2 * kh * kd + h * vd, vd);
-    const float b = ba[head * 2 * share + h % share];
-    const float a = ba[head * 2 * share + share + h % share] + w.dt_bias[h];
+    const float b = bs[h], a = as[h] + w.dt_bias[h];
     const float time =
         a > 20 ? a : static_cast<float>(ops::det_log(1.0 + ops::det_exp(static_cast<double>(a))));
-    const auto decay = static_cast<float>(ops::det_exp(static_cast<double>(w.a[h] * time)));
+    const auto decay = static_cast<float>(ops::det_exp(static_cast<double>(w.rate[h] * time)));
     const auto beta = static_cast<float>(1.0 / (1.0 + ops::det_exp(-static_cast<double>(b))));
     float* s = state.matrices.data() + h * kd * vd;
     std::vector<float> y(vd);

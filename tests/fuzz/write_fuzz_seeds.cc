@@ -51,6 +51,15 @@ kvasir::test::TinyLlamaShape smallest(const std::string& architecture, int32_t w
     shape.expert_ffn = width;
     shape.window = 4;
   }
+  if (architecture.starts_with("qwen35")) {
+    shape.layers = 4;  // the last one has attention
+    shape.key_heads = 1;
+    shape.value_heads = 2;
+    shape.key_dim = shape.value_dim = 16;
+    shape.experts = architecture == "qwen35moe" ? 2 : 0;
+    shape.experts_used = 1;
+    shape.expert_ffn = shape.shared_ffn = width;
+  }
   return shape;
 }
 
@@ -102,6 +111,9 @@ void write_folders(const std::filesystem::path& root) {
         {"phi3", R"("rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,2]})"},
         {"qwen2", R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)"},
         {"qwen3", R"("unknown":[{"a":1}],"rope_scaling":{"type":"linear","factor":2})"},
+        {"qwen35",
+         R"("layer_types":["linear_attention","full_attention","linear_attention","full_attention"])"},
+        {"qwen35moe", R"("norm_topk_prob":true,"mtp_use_dedicated_embeddings":false)"},
         {"smollm3", R"("no_rope_layers":[1])"}}) {
     write_model_folder(root, architecture, smallest(architecture), more);
   }
@@ -137,6 +149,8 @@ void write_models(const std::filesystem::path& folder) {
   }
   write(folder / "gpt-oss.gguf",
         text_of(kvasir::test::make_tiny_llama(smallest("gpt-oss", 32), WeightType::kMxfp4, 1)));
+  write(folder / "qwen35.gguf",
+        text_of(kvasir::test::make_tiny_llama(smallest("qwen35"), WeightType::kF32, 1)));
 }
 
 // The input of template_fuzz is a template and, after a zero byte, the text of a message.

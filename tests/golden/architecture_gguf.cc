@@ -27,6 +27,8 @@ constexpr Names kArchitectures[] = {{"cohere2", "cohere2"},
                                     {"mixtral", "llama"},
                                     {"olmoe", "olmoe"},
                                     {"qwen2_moe", "qwen2moe"},
+                                    {"qwen3_5_moe_text", "qwen35moe"},
+                                    {"qwen3_5_text", "qwen35"},
                                     {"qwen3_next", "qwen3next"},
                                     {"qwen3_moe", "qwen3moe"},
                                     {"gemma2", "gemma2"},
@@ -98,7 +100,11 @@ constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
                                    {"linear_attn.A_log", "ssm_a"},
                                    {"linear_attn.conv1d", "ssm_conv1d"},
                                    {"linear_attn.dt_bias", "ssm_dt"},
+                                   {"linear_attn.in_proj_a", "ssm_alpha"},
+                                   {"linear_attn.in_proj_b", "ssm_beta"},
                                    {"linear_attn.in_proj_ba", "ssm_ba"},
+                                   {"linear_attn.in_proj_qkv", "attn_qkv"},
+                                   {"linear_attn.in_proj_z", "attn_gate"},
                                    {"linear_attn.norm", "ssm_norm"},
                                    {"linear_attn.out_proj", "ssm_out"},
                                    {"mlp.gate_proj", "ffn_gate"},
@@ -145,7 +151,9 @@ class Converter {
 
   GgufBuilder run() {
     out_.set_string("general.architecture", architecture_);
-    for (const auto& [theirs, ours] : kCounts) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
+    for (const auto& [theirs, ours] : kCounts) {
+      if (config_.contains(theirs)) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
+    }
     for (const auto& [theirs, ours] : kNumbers) {
       if (config_.contains(theirs)) out_.set_f32(key(ours), config_.at(theirs).get<float>());
     }
@@ -160,13 +168,13 @@ class Converter {
       out_.set_u32(key("attention.sliding_window"), config_.at("sliding_window").get<uint32_t>());
     }
     rope_dim_ = is_latent() ? config_.at("qk_rope_head_dim").get<uint32_t>()
-                            : static_cast<uint32_t>(head_dim_ * config_.value("partial_rotary_factor", 1.0));
+                            : static_cast<uint32_t>(head_dim_ * rotary_factor());
     out_.set_u32(key("rope.dimension_count"), rope_dim_);
     for (const char* field : {"rope_scaling", "rope_parameters"}) {
       if (config_.contains(field)) write_rope_scaling(config_.at(field));
     }
     if (config_.contains("num_experts_per_tok")) write_expert_settings();
-    if (architecture_ == "qwen3next") write_recurrence();
+    if (config_.contains("linear_num_key_heads")) write_recurrence();
     for (const auto& [name, values] : golden_.tensors) {
       if (!take_experts(name, values)) write_tensor(name, values);
     }
@@ -177,6 +185,12 @@ class Converter {
  private:
   std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
   std::string gguf_name(const std::string& name) const;
+  double rotary_factor() const {
+    const json& place = is_qwen35() ? config_.at("rope_parameters") : config_;
+    return place.value("partial_rotary_factor", 1.0);
+  }
+  bool is_qwen35() const { return architecture_.starts_with("qwen35"); }
+  std::vector<float> by_turns(const std::string& name, const std::vector<float>& values) const;
   bool is_latent() const { return architecture_ == "deepseek2"; }
   // Files of V2 are written as they were before attention worked on the rows of the cache, those of V3 as
   // since.
@@ -236,9 +250,10 @@ std::string Converter::gguf_name(const std::string& name) const {
   std::string_view ours = find(kLayerTensors, role);
   // The one name for two things: before the feed-forward, or behind attention.
   if (role == "post_attention_layernorm") {
-    ours = is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2", "qwen3next"})
-               ? "post_attention_norm"
-               : "ffn_norm";
+    ours =
+        is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2", "qwen35", "qwen35moe", "qwen3next"})
+            ? "post_attention_norm"
+            : "ffn_norm";
   }
   KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
   return "blk." + layer + "." + std::string(ours) + last;
@@ -288,6 +303,16 @@ bool Converter::take_experts(const std::string& name, const std::vector<float>& 
   if (experts == std::string::npos) return false;
   if (architecture_ == "gpt-oss" || architecture_ == "llama4") {
     take_columns(layer, name, values);
+    return true;
+  }
+  if (is_qwen35()) {  // all of a layer in one
+    const bool down = name.ends_with("down_proj");
+    const uint64_t columns = shape[2], rows = down ? shape[1] : shape[1] / 2, size = rows * columns;
+    for (uint64_t e = 0; e < shape[0]; ++e) {
+      const uint64_t first = e * shape[1] * columns;
+      add_to_stack(layer, down ? "ffn_down_exps" : "ffn_gate_exps", columns, e, part(first, size));
+      if (!down) add_to_stack(layer, "ffn_up_exps", columns, e, part(first + size, size));
+    }
     return true;
   }
   const uint64_t expert = std::stoul(name.substr(experts + 9));
@@ -397,6 +422,35 @@ void Converter::write_qkvz(const std::string& name, const std::vector<float>& va
   }
 }
 
+// The value heads, which lie by key head, by turns: the first one of each, then the second one of each.
+std::vector<float> Converter::by_turns(const std::string& name, const std::vector<float>& values) const {
+  const auto size = [this](const char* field) { return config_.at(field).get<uint64_t>(); };
+  const uint64_t groups = size("linear_num_key_heads"), heads = size("linear_num_value_heads"),
+                 dim = size("linear_value_head_dim"), keys = groups * size("linear_key_head_dim");
+  const bool of_channels = name.ends_with("conv1d.weight") || name.ends_with("in_proj_qkv.weight"),
+             of_values = name.ends_with("in_proj_z.weight"), of_columns = name.ends_with("out_proj.weight"),
+             of_heads = is_one_of(name.substr(name.find("linear_attn") + 12),
+                                  {"A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight"});
+  if (!of_channels && !of_values && !of_columns && !of_heads) return values;
+  const uint64_t columns = golden_.shapes.at(name).back();
+  // Numbers of a head that lie together, and where the heads begin; columns are the same in each row.
+  const uint64_t together = of_columns ? dim
+                            : of_heads ? (name.ends_with(".weight") ? columns : 1)
+                                       : dim * (values.size() / golden_.shapes.at(name)[0]);
+  const uint64_t before = of_channels ? 2 * keys * (values.size() / golden_.shapes.at(name)[0]) : 0;
+  std::vector<float> out(values.begin(), values.begin() + static_cast<int64_t>(before));
+  for (uint64_t row = before; row < values.size(); row += heads * together) {
+    for (uint64_t turn = 0; turn < heads / groups; ++turn) {
+      for (uint64_t group = 0; group < groups; ++group) {
+        const auto from =
+            values.begin() + static_cast<int64_t>(row + (group * (heads / groups) + turn) * together);
+        out.insert(out.end(), from, from + static_cast<int64_t>(together));
+      }
+    }
+  }
+  return out;
+}
+
 // Of each head the columns that make its keys, and the rows that make its values.
 void Converter::write_kv_b(const std::string& name, const std::vector<float>& values) {
   const uint64_t nope = config_.at("qk_nope_head_dim"), value = config_.at("v_head_dim"),
@@ -422,6 +476,7 @@ void Converter::write_kv_b(const std::string& name, const std::vector<float>& va
 void Converter::write_tensor(const std::string& name, std::vector<float> values) {
   if (is_latent() && !is_old() && name.ends_with("kv_b_proj.weight")) return write_kv_b(name, values);
   if (name.ends_with("in_proj_qkvz.weight")) return write_qkvz(name, values);
+  if (is_qwen35()) values = by_turns(name, values);
   if (name.ends_with("A_log")) {
     for (float& v : values) v = -static_cast<float>(std::exp(static_cast<double>(v)));
     return write_vector(gguf_name(name), values);
@@ -432,7 +487,7 @@ void Converter::write_tensor(const std::string& name, std::vector<float> values)
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
     values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
   }
-  const bool less_one = architecture_.starts_with("gemma") || architecture_ == "qwen3next";
+  const bool less_one = architecture_.starts_with("gemma") || config_.contains("linear_num_key_heads");
   if (less_one && name.find("norm") != std::string::npos && name.find("linear_attn") == std::string::npos) {
     for (float& v : values) v += 1;
   }
@@ -444,6 +499,12 @@ void Converter::write_tensor(const std::string& name, std::vector<float> values)
 
 void Converter::write_rope_scaling(const json& scaling) {
   const std::string type = scaling.value("rope_type", scaling.value("type", ""));
+  if (is_qwen35()) {  // nothing is scaled
+    out_.set_f32(key("rope.freq_base"), scaling.at("rope_theta").get<float>());
+    std::vector<int32_t> sections = scaling.at("mrope_section");
+    sections.push_back(0);
+    return out_.set_i32s(key("rope.dimension_sections"), sections);
+  }
   if (type == "llama3") return write_vector("rope_freqs.weight", llama3_divisors(scaling));
   if (type == "longrope") {
     write_vector("rope_factors_long.weight", scaling.at("long_factor").get<std::vector<float>>());

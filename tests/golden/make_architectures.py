@@ -89,6 +89,17 @@ QWEN_NEXT = QWEN_MOE | {
     "attention_bias": False, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
 }
+QWEN35 = {
+    "num_hidden_layers": 5, "full_attention_interval": 4, "attention_bias": False, "attn_output_gate": True,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+                        "mrope_interleaved": True, "mrope_section": [2, 1, 1]},
+}
+QWEN35_MOE = QWEN35 | {
+    "model_type": "qwen3_5_moe_text", "architectures": ["Qwen3_5MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
+}
 GRANITE_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "embedding_multiplier": 6.0,
                "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0, "attention_bias": False,
                "tie_word_embeddings": True}
@@ -201,6 +212,12 @@ CONFIGS = {
                                      "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 3,
                                      "layer_types": ["full_attention", "linear_attention", "full_attention",
                                                      "linear_attention"]},
+    "qwen3_5": QWEN35 | {"model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"], "tie_word_embeddings": True},
+    "qwen3_5_types": QWEN35 | {"model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"], "num_hidden_layers": 4,
+                               "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 3,
+                               "layer_types": ["full_attention", "linear_attention", "full_attention",
+                                               "linear_attention"]},
+    "qwen3_5_moe": QWEN35_MOE,
     "olmo2": WIDE | {"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "attention_bias": False},
 }
 OPT = {
@@ -216,8 +233,10 @@ def config_of(name):
     if name == "opt":
         return OPT
     config = COMMON | CONFIGS[name]
-    if name == "gemma3_nested":  # its bases are in rope_parameters
+    if name == "gemma3_nested" or name.startswith("qwen3_5"):  # their bases are in rope_parameters
         del config["rope_theta"]
+    if name == "qwen3_5_moe":
+        del config["intermediate_size"]
     if "layer_norm_eps" in config:
         del config["rms_norm_eps"]
     if "hidden_size" in CONFIGS[name]:  # as those files are: without it
@@ -264,7 +283,7 @@ def published(name, shape, model_type):
                              ("router.weight", "router.layer.weight")):
             name = name.replace(f"block_sparse_moe.{ours}", f"block_sparse_moe.{theirs}")
         return [(name, shape)]
-    if model_type in ("gpt_oss", "llama4_text"):
+    if model_type in ("gpt_oss", "llama4_text", "qwen3_5_moe_text"):
         return [(name, shape)]
     mixtral = model_type == "mixtral"
     if mixtral:
@@ -287,7 +306,7 @@ def statistics_of(name, shape, model_type):
         return -3.0, 1.0
     if name.endswith("linear_attn.norm.weight"):
         return 1.0, 0.1
-    one = 1 if model_type.startswith(("gemma", "qwen3_next")) else 0  # these norms add it
+    one = 1 if model_type.startswith(("gemma", "qwen3_next", "qwen3_5")) else 0  # these norms add it
     if name.endswith("bias"):
         return 0.0, 0.3
     if name.endswith("sinks"):
@@ -296,6 +315,8 @@ def statistics_of(name, shape, model_type):
         return 0.0, 1.5 / shape[-1] ** 0.5
     if "feed_forward.experts." in name:
         return 0.0, 1.5 / shape[1] ** 0.5
+    if ".experts." in name and model_type == "qwen3_5_moe_text":
+        return 0.0, 1.0 / shape[-1] ** 0.5
     if name.endswith("experts.gate_up_proj"):  # of gpt-oss: columns are outputs, and some are cut
         return 0.0, 3.0 / shape[1] ** 0.5
     if name.endswith("experts.down_proj"):

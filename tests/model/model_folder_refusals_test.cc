@@ -32,8 +32,8 @@ TEST(ModelFolder, NamesAFieldThatItDoesNotCompute) {
       {"opt", R"("activation_function":"gelu")", "'activation_function' is \"gelu\""},
       {"llama", R"("hidden_act":"gelu")", "'hidden_act' is \"gelu\""},
       {"gemma2", R"("hidden_activation":"gelu")", "'hidden_activation' is \"gelu\""},
-      {"llama", R"("model_type":"qwen3_5_text")",
-       "the model_type 'qwen3_5_text' is not supported; use one of cohere2, deepseek_v2, deepseek_v3, dots1"},
+      {"llama", R"("model_type":"qwen4_text")",
+       "the model_type 'qwen4_text' is not supported; use one of cohere2, deepseek_v2, deepseek_v3, dots1"},
   };
   for (const auto& [architecture, fields, part] : cases) expect_field_refused(architecture, fields, part);
 }

@@ -88,7 +88,7 @@ TEST(ModelSpec, SeesUntiedEmbeddingsAndRopeFactors) {
 
 TEST(ModelSpec, NamesAnotherArchitecture) {
   GgufBuilder b = tiny_header();
-  for (const char* name : {"rwkv7", "qwen35", "deepseek"}) {
+  for (const char* name : {"rwkv7", "qwen4", "deepseek"}) {
     b.set_string("general.architecture", name);
     expect_refused(b, ErrorCode::kUnsupported,
                    fmt::format("'{}' is not supported; use one of cohere2, deepseek2, dots1, gemma2", name));

@@ -168,5 +168,31 @@ TEST_F(OddHeads, AreRefused) {
   EXPECT_THAT(said, HasSubstr("heads of 24 values do not run on a GPU"));
 }
 
+class Hybrids : public GpuRuntime {
+ protected:
+  Hybrids() : GpuRuntime(tiny_hybrids()[1]) {}
+};
+
+TEST_F(Hybrids, AreRefusedOnAGpuAndInACluster) {
+  EXPECT_THAT(refusal(),
+              testing::StartsWith("--device cuda: models with recurrent layers do not run on a GPU yet"));
+  options_.device = "cpu";
+  options_.gpu_memory_utilization.reset();
+  options_.cluster.directory = "etcd://127.0.0.1:1";
+  const std::string said = refusal();
+  EXPECT_THAT(said, testing::StartsWith("--cluster: "));
+  EXPECT_THAT(said, HasSubstr("has recurrent layers, whose states instances cannot lend each other yet"));
+  EXPECT_THAT(said, Not(HasSubstr("\n")));
+}
+
+TEST_F(Hybrids, StepsHaveRoomForABlock) {
+  options_.device = "cpu";
+  options_.max_num_batched_tokens = 64;
+  options_.block_size = 128;
+  EXPECT_THAT(refusal(),
+              testing::StartsWith("--max-num-batched-tokens 64: a model with recurrent layers goes "
+                                  "on from the end of a block"));
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -21,7 +21,9 @@ bool is_linear(const FolderTensor& tensor, const FolderQuantizing& how) {
   if (name == "lm_head.weight") return how.output_too;
   const std::string stem = name.substr(0, name.size() - 7);
   const auto is = [&stem](const char* ending) { return stem.ends_with(ending); };
-  return is("_proj") || is(".w1") || is(".w2") || is(".w3");
+  // Of recurrent layers, too; those with few outputs stay as they are.
+  return is("_proj") || is("in_proj_qkvz") || is("in_proj_qkv") || is("in_proj_z") || is(".w1") ||
+         is(".w2") || is(".w3");
 }
 
 float value_at(const FolderTensor& tensor, size_t index) {

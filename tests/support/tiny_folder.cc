@@ -24,6 +24,10 @@ std::string shared_expert(const std::string& architecture) {
   return architecture == "dots1" || architecture == "deepseek2" ? "shared_experts" : "shared_expert";
 }
 
+bool is_qwen35(const std::string& architecture) {
+  return architecture.starts_with("qwen35");
+}
+
 // In the names of GGUF: what the architecture calls them.
 std::string their_stem(const std::string& architecture, const std::string& ours) {
   const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3",
@@ -41,7 +45,8 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"attn_q", "self_attn.q_proj"},
       {"attn_k", "self_attn.k_proj"},
       {"attn_v", "self_attn.v_proj"},
-      {"attn_qkv", "self_attn.qkv_proj"},
+      {"attn_qkv", is_qwen35(architecture) ? "linear_attn.in_proj_qkv" : "self_attn.qkv_proj"},
+      {"attn_gate", "linear_attn.in_proj_z"},
       {"attn_output", "self_attn.o_proj"},
       {"attn_q_norm", "self_attn.q_norm"},
       {"attn_k_norm", "self_attn.k_norm"},
@@ -57,6 +62,8 @@ std::string their_stem(const std::string& architecture, const std::string& ours)
       {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
       {"post_attention_norm", is_glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm"},
       {"post_ffw_norm", is_glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm"},
+      {"ssm_alpha", "linear_attn.in_proj_a"},
+      {"ssm_beta", "linear_attn.in_proj_b"},
       {"ssm_ba", "linear_attn.in_proj_ba"},
       {"ssm_conv1d", "linear_attn.conv1d"},
       {"ssm_norm", "linear_attn.norm"},
@@ -157,6 +164,38 @@ void add_qkvz(TinyFolder& out, const TinyLlamaShape& s, const GgufTensor& qkv, c
     take(qkv, 2 * heads * keys + h * values, values);
     take(z, h * values, values);
   }
+}
+
+// Value heads by turns become those of each key head side by side: `of` bytes of each, in each of `rows`
+// rows, behind the first `before` bytes of a row.
+std::vector<std::byte> side_by_side(const TinyLlamaShape& s, std::span<const std::byte> data, size_t rows,
+                                    size_t before, size_t of) {
+  const auto groups = static_cast<size_t>(s.key_heads), heads = static_cast<size_t>(s.value_heads),
+             share = heads / groups, row = data.size() / rows;
+  KV_CHECK(row == before + heads * of, "{} bytes of {} heads", row, heads);
+  std::vector<std::byte> out;
+  for (size_t r = 0; r < rows; ++r) {
+    const auto all = data.subspan(r * row, row), first = all.first(before);
+    out.insert(out.end(), first.begin(), first.end());
+    for (size_t h = 0; h < heads; ++h) {
+      const auto one = all.subspan(before + (h % share * groups + h / share) * of, of);
+      out.insert(out.end(), one.begin(), one.end());
+    }
+  }
+  return out;
+}
+
+std::vector<std::byte> value_heads_of_folder(const TinyLlamaShape& s, const GgufTensor& tensor) {
+  const auto dim = static_cast<size_t>(s.value_dim), keys = static_cast<size_t>(2 * s.key_heads * s.key_dim);
+  const size_t value = tensor.type->block_bytes, row = tensor.shape[0] * value;
+  const auto is = [&tensor](std::string_view ending) { return tensor.name.ends_with(ending); };
+  if (is("attn_qkv.weight") || is("ssm_conv1d.weight"))
+    return side_by_side(s, tensor.data, 1, keys * row, dim * row);
+  if (is("attn_gate.weight")) return side_by_side(s, tensor.data, 1, 0, dim * row);
+  if (is("ssm_alpha.weight") || is("ssm_beta.weight")) return side_by_side(s, tensor.data, 1, 0, row);
+  if (is("ssm_a") || is("ssm_dt.bias")) return side_by_side(s, tensor.data, 1, 0, value);
+  if (is("ssm_out.weight")) return side_by_side(s, tensor.data, tensor.shape[1], 0, dim * value);
+  return {tensor.data.begin(), tensor.data.end()};
 }
 
 std::string tokenizer_of(int32_t vocab) {
@@ -447,15 +486,16 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
     for (uint32_t d = tensor.dimensions; d-- > 0;) to.shape.push_back(tensor.shape[d]);
     if (name.ends_with("ffn_gate_inp_shexp.weight")) to.shape.insert(to.shape.begin(), 1);
     to.data.assign(tensor.data.begin(), tensor.data.end());
+    if (is_qwen35(architecture)) to.data = value_heads_of_folder(shape, tensor);
     const bool of_rope = name.ends_with("attn_q.weight") || name.ends_with("attn_k.weight") ||
                          name.ends_with("attn_q.bias") || name.ends_with("attn_k.bias");
     if (of_rope && has_pairs(architecture)) {
       to.data = split_rows(tensor.data, static_cast<size_t>(shape.head_dim), to.shape[0]);
     }
-    const bool norms_less_one = architecture.starts_with("gemma") || architecture == "qwen3next";
+    const bool norms_less_one = architecture.starts_with("gemma") || shape.key_heads > 0;
     if (norms_less_one && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight"))
       to.data = less_one(tensor.data);
-    if (name.ends_with(".ssm_a")) to.data = logs_of(tensor.data);
+    if (name.ends_with(".ssm_a")) to.data = logs_of(to.data);
     if (name.ends_with(".ssm_conv1d.weight")) to.shape.insert(to.shape.begin() + 1, 1);
   }
   return out;

@@ -126,6 +126,11 @@ void add_experts(json& out, const TinyLlamaShape& s) {
                 {"linear_key_head_dim", s.key_dim},
                 {"linear_value_head_dim", s.value_dim},
                 {"linear_conv_kernel_dim", 4}});
+  } else if (name == "qwen35moe") {
+    out.erase("intermediate_size");
+    out.update({{"num_experts", s.experts},
+                {"moe_intermediate_size", s.expert_ffn},
+                {"shared_expert_intermediate_size", s.shared_ffn}});
   } else {
     const bool two = name == "qwen2moe";
     out.update({{"model_type", two ? "qwen2_moe" : "qwen3_moe"},
@@ -172,6 +177,24 @@ nlohmann::json tiny_folder_config(const TinyLlamaShape& s) {
   }
   if (name == "phi3") out.update({{"partial_rotary_factor", 0.5}, {"sliding_window", s.window}});
   if (s.experts > 0) add_experts(out, s);
+  if (name.starts_with("qwen35")) {
+    out.erase("rope_theta");
+    out.update({{"model_type", name == "qwen35" ? "qwen3_5_text" : "qwen3_5_moe_text"},
+                {"attn_output_gate", true},
+                {"mamba_ssm_dtype", "float32"},
+                {"mtp_num_hidden_layers", 1},
+                {"full_attention_interval", 4},
+                {"linear_num_key_heads", s.key_heads},
+                {"linear_num_value_heads", s.value_heads},
+                {"linear_key_head_dim", s.key_dim},
+                {"linear_value_head_dim", s.value_dim},
+                {"rope_parameters",
+                 {{"rope_type", "default"},
+                  {"rope_theta", s.rope_base},
+                  {"partial_rotary_factor", 0.5},
+                  {"mrope_interleaved", true},
+                  {"mrope_section", {3, 3, 2}}}}});
+  }
   if (name == "granite" || name == "granitemoe") {
     out.update({{"attention_multiplier", 0.125},
                 {"embedding_multiplier", 1.5},

@@ -70,7 +70,7 @@ class TinyWriter {
   void norm(const std::string& name, int32_t size, float mean) {
     std::vector<float> values = normals(next_seed(), static_cast<size_t>(size), mean, 0.1F * mean);
     // Folders have Gemma's norms less 1: so few bits that this is exact.
-    if (is({"gemma2", "gemma3", "qwen3next"})) {
+    if (is({"gemma2", "gemma3"}) || is_hybrid()) {
       for (float& v : values) v = std::round(v * 65536.0F) / 65536.0F;
     }
     vector(name + ".weight", values);
@@ -97,7 +97,7 @@ class TinyWriter {
   void stacked(std::string_view name, int32_t matrices, int32_t rows, int32_t columns, float scale);
   // Whether the width of experts has a key of its own.
   bool has_widths() const {
-    return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe", "qwen3next"});
+    return is({"deepseek2", "dots1", "llama4", "qwen2moe", "qwen3moe", "qwen3next", "qwen35moe"});
   }
   // Experts by sigmoids with a bias.
   bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
@@ -106,6 +106,7 @@ class TinyWriter {
   bool has_experts(int32_t layer) const {
     return shape_.experts > 0 && layer >= shape_.dense_layers && (layer + 1) % shape_.expert_step == 0;
   }
+  bool is_hybrid() const { return shape_.key_heads > 0; }
   void write_recurrence(int32_t layer);
   bool recurs(int32_t layer) const { return shape_.key_heads > 0 && layer % 4 != 3; }
 
@@ -125,7 +126,9 @@ void TinyWriter::write_metadata() {
   u32("block_count", shape_.layers);
   u32("context_length", shape_.context);
   u32("embedding_length", shape_.dim);
-  u32("feed_forward_length", shape_.experts > 0 && !has_widths() ? shape_.expert_ffn : shape_.ffn);
+  // Where all layers have experts, files may not say it.
+  if (!is({"qwen35moe"}))
+    u32("feed_forward_length", shape_.experts > 0 && !has_widths() ? shape_.expert_ffn : shape_.ffn);
   u32("attention.head_count", shape_.heads);
   if (shape_.kv_rank > 0) {
     write_latent_metadata();
@@ -135,7 +138,7 @@ void TinyWriter::write_metadata() {
     u32("attention.value_length", shape_.head_dim);
   }
   if (!is({"opt", "deepseek2"}))
-    u32("rope.dimension_count", is({"glm4", "phi3", "qwen3next"}) ? shape_.head_dim / 2 : shape_.head_dim);
+    u32("rope.dimension_count", is({"glm4", "phi3"}) || is_hybrid() ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
   if (is({"opt"})) {
     out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
@@ -159,6 +162,7 @@ void TinyWriter::write_metadata() {
     u32("ssm.time_step_rank", shape_.value_heads);
     u32("ssm.inner_size", shape_.value_heads * shape_.value_dim);
     u32("full_attention_interval", 4);
+    if (!is({"qwen3next"})) out_.set_i32s(key("rope.dimension_sections"), {3, 3, 2, 0});
   }
   if (shape_.window > 0) u32("attention.sliding_window", shape_.window);
   if (is({"mistral3"})) {
@@ -267,7 +271,7 @@ void TinyWriter::write_experts() {
     matrix(name("ffn_gate_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_up_shexp"), shape_.shared_ffn, shape_.dim, 1.0F);
     matrix(name("ffn_down_shexp"), shape_.dim, shape_.shared_ffn, 1.0F);
-    if (is({"qwen2moe", "qwen3next"}))
+    if (is({"qwen2moe"}) || is_hybrid())
       vector(name("ffn_gate_inp_shexp"), normals(next_seed(), dim, 0.0F, deviation));
   }
 }
@@ -329,7 +333,7 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
 void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
-    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"}) || (is({"qwen3next"}) && !recurs(l))) {
+    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"}) || (is_hybrid() && !recurs(l))) {
       const bool by_row = is({"olmo2", "olmoe"});
       norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
       norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
@@ -368,7 +372,12 @@ void TinyWriter::write_recurrence(int32_t layer) {
                 channels = 2 * shape_.key_heads * shape_.key_dim + values;
   matrix(name("attn_qkv.weight"), channels, shape_.dim, 1.0F);
   matrix(name("attn_gate.weight"), values, shape_.dim, 1.0F);
-  matrix(name("ssm_ba.weight"), 2 * shape_.value_heads, shape_.dim, 1.0F);
+  if (is({"qwen3next"})) {
+    matrix(name("ssm_ba.weight"), 2 * shape_.value_heads, shape_.dim, 1.0F);
+  } else {
+    matrix(name("ssm_beta.weight"), shape_.value_heads, shape_.dim, 1.0F);
+    matrix(name("ssm_alpha.weight"), shape_.value_heads, shape_.dim, 1.0F);
+  }
   const std::vector<float> taps = normals(next_seed(), static_cast<size_t>(channels) * 4, 0.2F, 0.5F);
   std::vector<float> rounded = taps;
   for (float& v : rounded) v = ops::bf16_to_f32(ops::f32_to_bf16(v));
@@ -404,14 +413,14 @@ void TinyWriter::write_tensors() {
     } else if (recurs(l)) {
       write_recurrence(l);
     } else if (apart) {
-      matrix(name("attn_q"), is({"qwen3next"}) ? 2 * q_dim : q_dim, shape_.dim, kAttentionScale);
+      matrix(name("attn_q"), is_hybrid() ? 2 * q_dim : q_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
     if (!recurs(l))
       matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
     if (norms_before && !is({"cohere2"}))
-      norm(norm_name(is({"gpt-oss", "qwen3next"}) ? "post_attention_norm" : "ffn_norm"), 1.0F);
+      norm(norm_name(is({"gpt-oss"}) || is_hybrid() ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
     if (apart && !is({"glm4"})) {
       if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);

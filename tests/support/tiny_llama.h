@@ -66,7 +66,7 @@ std::vector<TinyLlamaShape> tiny_parallels();
 std::vector<TinyLlamaShape> tiny_mixtures();
 // Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.
 std::vector<TinyLlamaShape> tiny_latents();
-// With recurrent layers and experts: like Qwen3-Next.
+// With recurrent layers: like Qwen3-Next, and Qwen 3.5 without experts and with them.
 std::vector<TinyLlamaShape> tiny_hybrids();
 // All.
 std::vector<TinyLlamaShape> all_tiny_architectures();

@@ -112,7 +112,11 @@ std::vector<TinyLlamaShape> tiny_hybrids() {
   shape.experts = 8;
   shape.experts_used = 3;
   shape.shared_ffn = 64;
-  return {shape};
+  TinyLlamaShape dense = shape, mixture = shape;
+  dense.architecture = "qwen35";
+  dense.experts = dense.shared_ffn = 0;
+  mixture.architecture = "qwen35moe";
+  return {shape, dense, mixture};
 }
 
 std::vector<TinyLlamaShape> all_tiny_architectures() {

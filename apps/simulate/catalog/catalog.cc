@@ -53,7 +53,7 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, ModelFile::open(path));
   const ModelSpec& c = file->spec();
   if (c.is_recurrent()) {
-    return error(ErrorCode::kUnsupported, "{}: models with recurrent layers are not simulated", path);
+    return error(ErrorCode::kUnsupported, "{}: {}", path, kRecurrentLayers);
   }
   ModelShape out;
   out.name = c.name.empty() ? model_name_of(path) : c.name;

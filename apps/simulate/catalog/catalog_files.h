@@ -17,6 +17,8 @@ struct CatalogFile {
 };
 const std::vector<CatalogFile>& catalog_files();
 
+inline constexpr const char* kRecurrentLayers =
+    "models with recurrent layers, whose states the simulator does not price yet, are not simulated";
 inline constexpr const char* kSomeLayers =
     "experts in some layers, and not in all but the first ones, which the simulator does not price";
 

@@ -61,6 +61,13 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
     const auto it = json.find(key);
     return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
   };
+  // As other families' layers without K and V have them, too.
+  const auto types = json.find("layer_types");
+  const bool some_linear = types != json.end() && types->is_array() &&
+                           std::find(types->begin(), types->end(), "linear_attention") != types->end();
+  if (some_linear || number(json, {"linear_num_value_heads"}) > 0) {
+    return error(ErrorCode::kUnsupported, "{}: {}", origin, kRecurrentLayers);
+  }
   ModelShape out;
   out.name = string_at("name");
   if (out.name.empty()) out.name = string_at("_name_or_path");

@@ -146,8 +146,8 @@ void KvCache::raise_most_cells(Sequence& seq, uint32_t cells) {
   seq.most_cells = std::min(seq.most_cells.value_or(has), has) + cells;
 }
 
-// In return for dead cells it is promised others for the blocks to come. Those that it gave up may still be
-// in use by others: then it waits until some are available.
+// In return for dead cells, and for those of rows that left a step, it is promised others for the blocks to
+// come. Those that it gave up may still be in use by others: then it waits until some are available.
 void KvCache::promise_owed_cells(Sequence& seq) {
   const uint32_t most = seq.most_cells.value_or(0);
   seq.owed_cells = std::min(seq.owed_cells, most - std::min(most, device_cells_of(seq)));
@@ -451,7 +451,9 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
     Sequence& seq = *found;
     if (was_deferred) {
       // Nothing from its first row on was written for certain, nor by steps that went on from there.
+      const uint32_t held = seq.holds.at(kDeviceKv);
       cut_back(seq, part.rows.begin);
+      seq.owed_cells += held - seq.holds.at(kDeviceKv);
       spoil_steps_in_flight(part.seq);
     } else if (ok) {
       // A sequence that was preempted meanwhile may have less.

@@ -222,6 +222,7 @@ void pack_latent(Packer& packer, const LayerWeights& l, PackedLayer& out) {
 
 // In the order of RecurrentSpec::inputs().
 Projection pack_recurrent_inputs(Packer& packer, const RecurrentSpec& r, const RecurrentWeights& w) {
+  if (r.by_turns) return packer.project({{&w.qkv}, {&w.z}, {&w.b}, {&w.a}});
   const int64_t shared = r.value_heads / r.key_heads;  // value heads of a key head
   std::vector<int64_t> ba;
   for (int64_t of_a = 0; of_a < 2; ++of_a) {
@@ -243,7 +244,7 @@ Projection pack_recurrent_inputs(Packer& packer, const RecurrentSpec& r, const R
 }
 
 PackedRecurrence pack_recurrence(const RecurrentSpec& r, const RecurrentWeights& w) {
-  PackedRecurrence out = {.convolution = w.convolution, .a = w.a, .dt_bias = w.dt_bias, .norm = w.norm};
+  PackedRecurrence out = {.convolution = w.convolution, .rate = w.rate, .dt_bias = w.dt_bias, .norm = w.norm};
   const auto taps = static_cast<size_t>(r.taps), channels = static_cast<size_t>(r.channels());
   for (size_t i = 0; i < w.convolution.size(); ++i)
     out.convolution[i % taps * channels + i / taps] = w.convolution[i];

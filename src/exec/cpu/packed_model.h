@@ -71,11 +71,11 @@ struct PackedExperts {
 // What a recurrent layer has beside its products.
 struct PackedRecurrence {
   std::vector<float> convolution;  // [taps][channels], the oldest tap first
-  std::vector<float> a;            // [value_heads]
+  std::vector<float> rate;         // [value_heads]: what softplus is multiplied by
   std::vector<float> dt_bias;      // [value_heads]
   std::vector<float> norm;         // [value_dim]
 
-  bool present() const { return !a.empty(); }
+  bool present() const { return !rate.empty(); }
 };
 
 struct PackedLayer {

@@ -154,7 +154,7 @@ void RecurrentPass::make_gates(const PackedLayer& layer, int64_t rows) {
       for (int32_t h = 0; h < r.value_heads; ++h) {
         const auto i = static_cast<size_t>(h);
         const float time = softplus(a[h] + layer.recurrence.dt_bias[i]);
-        decay[h] = static_cast<float>(ops::det_exp(static_cast<double>(layer.recurrence.a[i] * time)));
+        decay[h] = static_cast<float>(ops::det_exp(static_cast<double>(layer.recurrence.rate[i] * time)));
         if (mutant(Mutant::kDecayLeftOut) && rows == 1) decay[h] = 1;
         decay[r.value_heads + h] = static_cast<float>(1.0 / (1.0 + ops::det_exp(-static_cast<double>(b[h]))));
       }
@@ -218,7 +218,7 @@ void RecurrentPass::run(const Step& step, const PackedLayer& layer, const RowSet
       const Group& group = groups[static_cast<size_t>(i % group_count)];
       const uint64_t offset =
           behind + static_cast<uint64_t>((group.unit - part.matrices.begin) * large) * sizeof(float);
-      const int64_t head = group.unit / per_head, key_head = head / (r.value_heads / r.key_heads);
+      const int64_t head = group.unit / per_head, key_head = r.key_head_of(head);
       const int64_t value = group.unit * CacheLayers::kUnitValues;
       follow(step, chains_[static_cast<size_t>(i / group_count)], cache_layer, offset, group.units * large,
              states_[static_cast<size_t>(thread)].data(), [&](float* state, const Run& run) {

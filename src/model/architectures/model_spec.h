@@ -97,10 +97,13 @@ struct LatentSpec {
 // values.
 struct RecurrentSpec {
   int32_t key_heads = 0;    // of queries and keys; 0: no layer is recurrent
-  int32_t value_heads = 0;  // value head h takes key head h / (value_heads / key_heads)
+  int32_t value_heads = 0;  // a multiple of key_heads
   int32_t key_dim = 0;      // of a head
   int32_t value_dim = 0;
   int32_t taps = 0;  // positions that the convolution sees, its own included
+  // The value heads of a key head lie side by side, or by turns: the first one of each key head, then the
+  // second one of each.
+  bool by_turns = false;
 
   int32_t keys() const { return key_heads * key_dim; }
   int32_t values() const { return value_heads * value_dim; }
@@ -108,6 +111,9 @@ struct RecurrentSpec {
   int32_t channels() const { return 2 * keys() + values(); }
   // A row of the layer's first product: the channels, z [values], b and a [value_heads] each.
   int32_t inputs() const { return channels() + values() + 2 * value_heads; }
+  int32_t key_head_of(int64_t value_head) const {
+    return static_cast<int32_t>(by_turns ? value_head % key_heads : value_head / (value_heads / key_heads));
+  }
   // Of a sequence in one layer.
   int64_t state_floats() const {
     return int64_t{taps - 1} * channels() + int64_t{value_heads} * key_dim * value_dim;
@@ -131,6 +137,7 @@ struct ModelSpec {
   std::string architecture;  // "llama"
   std::string name;          // general.name; may be empty
   int32_t layers = 0;
+  int32_t further_layers = 0;    // behind the last one, for the prediction of several tokens: not used
   int32_t context_length = 0;    // tokens that the model was trained for
   int32_t dim = 0;               // width of the residual stream
   int32_t ffn_dim = 0;           // of layers without experts

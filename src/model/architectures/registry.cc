@@ -27,6 +27,8 @@
   ARCHITECTURE("qwen2", describe_qwen2)                       \
   ARCHITECTURE("qwen2moe", describe_qwen2moe)                 \
   ARCHITECTURE("qwen3", describe_qwen3)                       \
+  ARCHITECTURE("qwen35", describe_qwen35)                     \
+  ARCHITECTURE("qwen35moe", describe_qwen35moe)               \
   ARCHITECTURE("qwen3moe", describe_qwen3moe)                 \
   ARCHITECTURE("qwen3next", describe_qwen3next)               \
   ARCHITECTURE("smollm3", describe_smollm3)

@@ -32,7 +32,11 @@ Status SpecReader::read_common(NormKind norm) {
   KV_RETURN_IF_ERROR(read_count("block_count", kMaxLayers, spec_.layers));
   KV_RETURN_IF_ERROR(read_count("context_length", kMaxContext, spec_.context_length));
   KV_RETURN_IF_ERROR(read_count("embedding_length", kMaxDim, spec_.dim));
-  KV_RETURN_IF_ERROR(read_count("feed_forward_length", kMaxFfn, spec_.ffn_dim));
+  int32_t of_experts = 0;  // a model whose layers all have experts may give no other width
+  if (!has("feed_forward_length") && has("expert_feed_forward_length")) {
+    KV_RETURN_IF_ERROR(read_count("expert_feed_forward_length", kMaxFfn, of_experts));
+  }
+  KV_RETURN_IF_ERROR(read_count("feed_forward_length", kMaxFfn, spec_.ffn_dim, of_experts));
   spec_.layer_specs.resize(static_cast<size_t>(spec_.layers));
   KV_RETURN_IF_ERROR(read_heads());
   const int32_t score_dim =
@@ -288,6 +292,22 @@ Status SpecReader::read_recurrence() {
   }
   if (spec_.attention_layers() == 0)
     return unsupported("a model whose layers are all recurrent is not supported");
+  return {};
+}
+
+Status SpecReader::read_further_layers() {
+  uint32_t further = 0;
+  if (has("nextn_predict_layers")) {
+    KV_ASSIGN_OR_RETURN(further, file_.get_u32(full("nextn_predict_layers")));
+  }
+  if (further == 0) return {};
+  if (further >= static_cast<uint32_t>(spec_.layers)) {
+    return error(ErrorCode::kCorrupt, "{}: of {} layers {} lie behind the last one; convert the model again",
+                 file_.origin(), spec_.layers, further);
+  }
+  spec_.further_layers = static_cast<int32_t>(further);
+  spec_.layers -= spec_.further_layers;
+  spec_.layer_specs.resize(static_cast<size_t>(spec_.layers));
   return {};
 }
 

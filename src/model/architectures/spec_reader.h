@@ -63,8 +63,10 @@ class SpecReader {
   // name. Layers from "leading_dense_block_count" on have them. A file without a count of experts has none,
   // unless they are required.
   Status read_experts(const ExpertSpec& like, bool required = true);
-  // Recurrent layers as Qwen3-Next's files say them: sizes, and which layers are recurrent.
+  // Recurrent layers: sizes, and which layers are recurrent.
   Status read_recurrence();
+  // Leaves out the layers behind the last one that "nextn_predict_layers" counts.
+  Status read_further_layers();
   // Refuses metadata that this program would compute wrongly: counts other than 0, factors other than 0
   // and 1.
   Status refuse_counts(std::initializer_list<std::string_view> keys) const;

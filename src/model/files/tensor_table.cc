@@ -248,13 +248,18 @@ Status TableReader::recurrence(int32_t index, LayerWeights& out) {
     KV_RETURN_IF_ERROR(matrix(name("attn_qkv.weight"), r.channels(), dim, w.qkv));
     KV_RETURN_IF_ERROR(matrix(name("attn_gate.weight"), r.values(), dim, w.z));
   }
-  KV_RETURN_IF_ERROR(matrix(name("ssm_ba.weight"), 2 * r.value_heads, dim, w.ba));
+  if (r.by_turns) {
+    KV_RETURN_IF_ERROR(matrix(name("ssm_beta.weight"), r.value_heads, dim, w.b));
+    KV_RETURN_IF_ERROR(matrix(name("ssm_alpha.weight"), r.value_heads, dim, w.a));
+  } else {
+    KV_RETURN_IF_ERROR(matrix(name("ssm_ba.weight"), 2 * r.value_heads, dim, w.ba));
+  }
   const auto vectors = [&](std::string_view role, int64_t count, int64_t size, std::vector<float>& to) {
     KV_RETURN_IF_ERROR(optional_vectors(name(role), count, size, to));
     return to.empty() ? missing(name(role)) : Status();
   };
   KV_RETURN_IF_ERROR(vectors("ssm_conv1d.weight", r.channels(), r.taps, w.convolution));
-  KV_RETURN_IF_ERROR(vectors("ssm_a", 1, r.value_heads, w.a));
+  KV_RETURN_IF_ERROR(vectors("ssm_a", 1, r.value_heads, w.rate));
   KV_RETURN_IF_ERROR(vectors("ssm_dt.bias", 1, r.value_heads, w.dt_bias));
   KV_RETURN_IF_ERROR(vectors("ssm_norm.weight", 1, r.value_dim, w.norm));
   return matrix(name("ssm_out.weight"), dim, r.values(), out.attn_output);
@@ -383,11 +388,16 @@ Status TableReader::shared_expert(int32_t index, ExpertWeights& out) {
 }
 
 Status TableReader::account_for_the_rest() {
+  size_t further = 0;  // of layers behind the last one
   for (const GgufTensor& tensor : file_.tensors()) {
     if (used_.contains(&tensor)) continue;
     const std::string name = gguf_quoted(tensor.name);
     const auto block = parse_layer_name(tensor.name);
     if (block && block->layer >= static_cast<uint64_t>(spec_.layers)) {
+      if (block->layer < static_cast<uint64_t>(spec_.layers + spec_.further_layers)) {
+        ++further;
+        continue;
+      }
       return error(ErrorCode::kUnsupported,
                    "{}: the tensor {} lies beyond the model's {} layers; convert the model again",
                    file_.origin(), name, spec_.layers);
@@ -399,6 +409,10 @@ Status TableReader::account_for_the_rest() {
           file_.origin(), name, spec_.architecture);
     }
     table_.warnings.push_back(fmt::format("{}: the tensor {} is not used", file_.origin(), name));
+  }
+  if (further > 0) {
+    table_.warnings.push_back(
+        fmt::format("{}: {} tensors of layers behind the last one are not used", file_.origin(), further));
   }
   return {};
 }

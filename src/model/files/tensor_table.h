@@ -81,12 +81,13 @@ struct RecurrentWeights {
   WeightMatrix z;                  // [values][dim]
   WeightMatrix qkvz;               // [channels + values][dim], in the place of both
   WeightMatrix ba;                 // [2 * value_heads][dim]: of each key head b of its value heads, then a
+  WeightMatrix b, a;               // [value_heads][dim] each, in the place of it
   std::vector<float> convolution;  // [channels][taps], the oldest tap first
-  std::vector<float> a;            // [value_heads]: what softplus is multiplied by
+  std::vector<float> rate;         // [value_heads]: what softplus is multiplied by
   std::vector<float> dt_bias;      // [value_heads]
   std::vector<float> norm;         // [value_dim]
 
-  bool present() const { return ba.present(); }
+  bool present() const { return !norm.empty(); }
 };
 
 // Vectors that are empty and matrices that are not present: the model has none.
@@ -119,10 +120,26 @@ struct LayerWeights {
   // Calls use(WeightMatrix&) for each matrix that products use.
   template <typename Layer, typename Use>
   static void for_each_matrix(Layer& l, const Use& use) {
-    for (auto* m : {&l.attn_q, &l.attn_k, &l.attn_v, &l.latent.q_b, &l.latent.kv_a, &l.recurrent.qkv,
-                    &l.recurrent.z, &l.recurrent.qkvz, &l.recurrent.ba, &l.attn_output, &l.ffn_gate,
-                    &l.ffn_up, &l.ffn_down, &l.experts.router, &l.experts.shared_router,
-                    &l.experts.shared_gate, &l.experts.shared_up, &l.experts.shared_down}) {
+    for (auto* m : {&l.attn_q,
+                    &l.attn_k,
+                    &l.attn_v,
+                    &l.latent.q_b,
+                    &l.latent.kv_a,
+                    &l.recurrent.qkv,
+                    &l.recurrent.z,
+                    &l.recurrent.qkvz,
+                    &l.recurrent.ba,
+                    &l.recurrent.b,
+                    &l.recurrent.a,
+                    &l.attn_output,
+                    &l.ffn_gate,
+                    &l.ffn_up,
+                    &l.ffn_down,
+                    &l.experts.router,
+                    &l.experts.shared_router,
+                    &l.experts.shared_gate,
+                    &l.experts.shared_up,
+                    &l.experts.shared_down}) {
       if (m->present()) use(*m);
     }
     for (auto* all : {&l.latent.k_b, &l.latent.v_b, &l.experts.gate, &l.experts.up, &l.experts.down}) {

@@ -94,6 +94,13 @@ constexpr TensorName kQwenNextRecurrence[] = {
     {"linear_attn.dt_bias", "ssm_dt.bias"}, {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out"},
 };
+constexpr TensorName kQwen35Recurrence[] = {
+    {"linear_attn.in_proj_qkv", "attn_qkv"}, {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_b", "ssm_beta"},   {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.conv1d", "ssm_conv1d"},    {"linear_attn.A_log", "ssm_a.weight"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},  {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+};
 constexpr TensorName kGptOssNorms[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
@@ -330,18 +337,53 @@ void describe_qwen3moe(FolderConfig& c) {
   c.read_attention_bias();
 }
 
-void describe_qwen3next(FolderConfig& c) {
+void describe_qwen_hybrid(FolderConfig& c) {
   describe_common(c);
   c.read_rope();
   c.fields.refuse("attention_bias");
-  c.fields.refuse("use_sliding_window");
-  c.fields.ignore({"sliding_window", "max_window_layers"});
   c.read_recurrence();
-  c.read_experts("num_experts", "moe_intermediate_size");
+}
+
+void write_shared_expert(FolderConfig& c) {
   const int64_t shared = c.fields.integer("shared_expert_intermediate_size", 1, INT32_MAX).value_or(512);
   c.out.set_u32(c.key("expert_shared_feed_forward_length"), static_cast<uint32_t>(shared));
+}
+
+void describe_qwen3next(FolderConfig& c) {
+  describe_qwen_hybrid(c);
+  c.fields.refuse("use_sliding_window");
+  c.fields.ignore({"sliding_window", "max_window_layers"});
+  c.read_experts("num_experts", "moe_intermediate_size");
+  write_shared_expert(c);
   c.out.set_bool("kvasir.expert_weights_norm", c.fields.flag("norm_topk_prob", true));
   write_sparse_layers(c);
+}
+
+// Qwen3-Next's parts, of which a configuration may say whether they are there. States are kept in f32
+// whatever "mamba_ssm_dtype" is.
+void describe_qwen35_layers(FolderConfig& c) {
+  describe_qwen_hybrid(c);
+  if (!c.fields.flag("attn_output_gate", true)) {
+    c.fields.unsupported("attn_output_gate", "and attention without a gate is not supported");
+  }
+  c.fields.refuse("mlp_only_layers");
+  c.fields.ignore({"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"});
+}
+
+void describe_qwen35(FolderConfig& c) {
+  describe_qwen35_layers(c);
+  c.fields.refuse("num_experts");
+}
+
+// All layers have experts, whose weights have the sum 1.
+void describe_qwen35moe(FolderConfig& c) {
+  describe_qwen35_layers(c);
+  if (!c.fields.flag("norm_topk_prob", true)) {
+    c.fields.unsupported("norm_topk_prob", "where only true is supported");
+  }
+  c.read_experts("num_experts", "moe_intermediate_size");
+  write_shared_expert(c);
+  c.write_expert_layers(is_any_layer);
 }
 
 // Windows in every other layer, the first one has one. Only one slope and one limit of the activation
@@ -558,6 +600,41 @@ const FolderArchitecture kArchitectures[] = {
      .defaults = {.num_key_value_heads = 32, .head_dim = 128, .sliding_window = 4096},
      .describe = describe_qwen3,
      .in_attention = kQkNorms},
+    {.model_type = "qwen3_5_moe_text",
+     .name = "qwen35moe",
+     .defaults = {.hidden_size = 2048,
+                  .num_hidden_layers = 40,
+                  .num_attention_heads = 16,
+                  .num_key_value_heads = 2,
+                  .head_dim = 256,
+                  .max_position_embeddings = 32768,
+                  .vocab_size = 248320,
+                  .partial_rotary_factor = 0.25},
+     .describe = describe_qwen35moe,
+     .norms = kGptOssNorms,
+     .in_attention = kQkNorms,
+     .experts = kQwen2Experts,
+     .recurrence = kQwen35Recurrence,
+     .norms_less_one = true,
+     .joined_experts = true,
+     .heads_by_turns = true},
+    {.model_type = "qwen3_5_text",
+     .name = "qwen35",
+     .defaults = {.hidden_size = 4096,
+                  .intermediate_size = 12288,
+                  .num_hidden_layers = 32,
+                  .num_attention_heads = 16,
+                  .num_key_value_heads = 4,
+                  .head_dim = 256,
+                  .max_position_embeddings = 32768,
+                  .vocab_size = 248320,
+                  .partial_rotary_factor = 0.25},
+     .describe = describe_qwen35,
+     .norms = kGptOssNorms,
+     .in_attention = kQkNorms,
+     .recurrence = kQwen35Recurrence,
+     .norms_less_one = true,
+     .heads_by_turns = true},
     {.model_type = "qwen3_moe",
      .name = "qwen3moe",
      .defaults = {.num_key_value_heads = 4},

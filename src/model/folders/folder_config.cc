@@ -39,10 +39,13 @@ void FolderConfig::read_sizes() {
   write("block_count", layers);
   write("context_length", context);
   write("embedding_length", width);
-  write("feed_forward_length", count(fields.has("ffn_dim")                 ? "ffn_dim"
-                                     : fields.has("intermediate_size_mlp") ? "intermediate_size_mlp"
-                                                                           : "intermediate_size",
-                                     defaults.intermediate_size));
+  // Where all layers have experts there need be no other width.
+  if (architecture.name != "qwen35moe" || fields.has("intermediate_size")) {
+    write("feed_forward_length", count(fields.has("ffn_dim")                 ? "ffn_dim"
+                                       : fields.has("intermediate_size_mlp") ? "intermediate_size_mlp"
+                                                                             : "intermediate_size",
+                                       defaults.intermediate_size));
+  }
   write("attention.head_count", heads);
   count("num_key_value_heads", kv_heads);
   const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
@@ -136,12 +139,16 @@ void FolderConfig::read_recurrence() {
   const auto count = [this](std::string_view field, int64_t otherwise) {
     return static_cast<uint32_t>(fields.integer(field, 1, kMostHeadDim).value_or(otherwise));
   };
-  const uint32_t value_heads = count("linear_num_value_heads", 32);
+  const uint32_t of_keys = count("linear_num_key_heads", 16), of_values = count("linear_num_value_heads", 32),
+                 key_dim = count("linear_key_head_dim", 128), dim = count("linear_value_head_dim", 128);
   out.set_u32(key("ssm.conv_kernel"), count("linear_conv_kernel_dim", 4));
-  out.set_u32(key("ssm.state_size"), count("linear_key_head_dim", 128));
-  out.set_u32(key("ssm.group_count"), count("linear_num_key_heads", 16));
-  out.set_u32(key("ssm.time_step_rank"), value_heads);
-  out.set_u32(key("ssm.inner_size"), value_heads * count("linear_value_head_dim", 128));
+  out.set_u32(key("ssm.state_size"), key_dim);
+  out.set_u32(key("ssm.group_count"), of_keys);
+  out.set_u32(key("ssm.time_step_rank"), of_values);
+  out.set_u32(key("ssm.inner_size"), of_values * dim);
+  if (architecture.heads_by_turns && of_values > of_keys && of_values % of_keys == 0) {
+    value_heads = {of_keys, of_values, key_dim, dim};
+  }
   const int64_t interval = fields.integer("full_attention_interval", 1, kMost).value_or(4);
   out.set_u32(key("full_attention_interval"), static_cast<uint32_t>(interval));
   std::vector<bool> otherwise;

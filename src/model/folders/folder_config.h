@@ -13,6 +13,7 @@
 
 #include "model/files/gguf_assembler.h"
 #include "model/folders/config_fields.h"
+#include "model/folders/value_heads.h"
 
 namespace kvasir {
 
@@ -61,6 +62,8 @@ struct FolderArchitecture {
   bool norms_less_one = false;                                // the folder's norms are weights less 1
   bool turns_neighbours = false;                              // RoPE does, and not values of both halves
   bool stacked_experts = false;                               // stacked_experts.h: may be of MXFP4
+  bool joined_experts = false;  // a layer's experts may be in one tensor, those of gate before those of up
+  bool heads_by_turns = false;  // GGUF files have its value heads so (ValueHeads)
 
   // All of a layer, with experts or without, one of them shared or not; it has every one.
   std::vector<TensorName> layer_tensors(bool with_experts, bool shared) const;
@@ -86,11 +89,13 @@ struct FolderConfig {
   // Of latent attention (LatentSpec); rank 0: attention is not latent.
   int64_t kv_rank = 0, q_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
   std::vector<bool> expert_layers = {};  // [layers], or empty: none has experts
+  bool joined_experts = false;           // FolderArchitecture::joined_experts, and the folder has them so
   bool has_experts(uint64_t layer) const { return layer < expert_layers.size() && expert_layers[layer]; }
   std::vector<bool> recurrent_layers = {};  // [layers], or empty: none is
   bool is_recurrent(uint64_t layer) const {
     return layer < recurrent_layers.size() && recurrent_layers[layer];
   }
+  ValueHeads value_heads = {};  // heads 0: those of recurrent layers, if any, stay in their order
   // Parts of a layer that have biases, beside those whose names end so.
   std::vector<std::string_view> biases = {};
 

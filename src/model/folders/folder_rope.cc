@@ -55,6 +55,8 @@ class RopeReader {
  private:
   void read_scaling(const std::string& type) {
     fields_.ignore({"type", "max_position_embeddings", "finetuned"});
+    // Sections differ in the positions of images, and text has none.
+    if (is_qwen35()) fields_.ignore({"mrope_section", "mrope_interleaved"});
     // Files of Phi-3 have had three names for it.
     const bool is_phi3 = config_.architecture.name == "phi3";
     if (type == "default") return;
@@ -71,6 +73,8 @@ class RopeReader {
                        fields_.origin(), gguf_quoted(type)));
   }
 
+  bool is_qwen35() const { return config_.architecture.name.starts_with("qwen35"); }
+
   float positive(std::string_view field) {
     const std::optional<double> value = fields_.number(field);
     if (value && *value > 0 && *value <= 1e6) return static_cast<float>(*value);
@@ -86,7 +90,8 @@ class RopeReader {
     if (!part) part = config_.architecture.defaults.partial_rotary_factor;
     if (*part == 1) return;
     const std::string_view name = config_.architecture.name;
-    if ((name != "phi3" && name != "glm4" && name != "qwen3next") || !(*part > 0 && *part < 1)) {
+    const bool knows = name == "phi3" || name == "glm4" || name == "qwen3next" || is_qwen35();
+    if (!knows || !(*part > 0 && *part < 1)) {
       config_.fields.fail(
           error(ErrorCode::kUnsupported,
                 "{}: 'partial_rotary_factor' is {}, which is not supported; use another model",

@@ -24,12 +24,19 @@ constexpr std::string_view kPrefixes[] = {"model.language_model.",
                                           "decoder.",
                                           "model."};
 // What belongs to images.
-constexpr std::string_view kImageParts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+constexpr std::string_view kImageParts[] = {"vision_tower.",   "vision_model.",
+                                            "visual.",         "multi_modal_projector.",
                                             "vision_encoder.", "vision_language_adapter."};
 
 // What follows from the configuration, or is of no use to a decoder.
 constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
                                           "rotary_emb.sin_cached", "position_ids"};
+
+// What a layer's experts may be called where they are in one tensor.
+constexpr TensorName kJoinedExperts[] = {
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+};
 
 std::string_view without_prefix(std::string_view name) {
   for (std::string_view prefix : kPrefixes) {
@@ -119,9 +126,14 @@ class TensorMapper {
     out.insert(out.end(), recurrence.begin(), recurrence.end());
     return out;
   }
-  // Queries of latent attention come from a rank, or they do not.
+  // Queries of latent attention come from a rank, or they do not; experts have tensors of their own, or they
+  // do not.
   std::vector<TensorName> roles(bool with_experts, bool shared) const {
     std::vector<TensorName> out = config_.architecture.layer_tensors(with_experts, shared);
+    if (with_experts && config_.joined_experts) {
+      std::erase_if(out, [](const TensorName& role) { return role.ours.ends_with(".*"); });
+      out.insert(out.end(), std::begin(kJoinedExperts), std::end(kJoinedExperts));
+    }
     if (config_.kv_rank == 0) return out;
     std::erase_if(out, [this](const TensorName& role) {
       const bool of_rank = role.ours.starts_with("attn_q_");
@@ -132,6 +144,8 @@ class TensorMapper {
   Status add(const WeightsFile& file, const SafetensorsTensor& tensor);
   Status add_kv_b(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
   Status add_as(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
+  Status add_by_turns(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name,
+                      const HeadOrder& order);
   Status there_twice(const WeightsFile& file, const SafetensorsTensor& tensor) const;
   std::string name_of(std::string_view theirs) const;
   bool is_norm_less_one(std::string_view ours) const {
@@ -260,6 +274,45 @@ Status TensorMapper::add_kv_b(const WeightsFile& file, const SafetensorsTensor& 
   return is_new ? Status() : there_twice(file, tensor);
 }
 
+// A GGUF file has what softplus is multiplied by, under a name without an ending.
+constexpr std::string_view kRates = ".ssm_a.weight";
+std::string name_of_rates(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}
+std::vector<float> rates_of(std::vector<float> logs) {
+  for (float& value : logs) value = -static_cast<float>(ops::det_exp(static_cast<double>(value)));
+  return logs;
+}
+
+// What belongs to value heads, in the order of GGUF files.
+Status TensorMapper::add_by_turns(const WeightsFile& file, const SafetensorsTensor& tensor,
+                                  const std::string& name, const HeadOrder& order) {
+  const ValueHeads& heads = config_.value_heads;
+  GgufTensor named = tensor.tensor;
+  named.name = tensor.name;
+  const bool is_convolution = name.ends_with(".ssm_conv1d.weight");
+  const bool is_matrix = name.ends_with(".ssm_beta.weight") || name.ends_with(".ssm_alpha.weight");
+  if (is_matrix || (order.of > 1 && !is_convolution)) {
+    KV_ASSIGN_OR_RETURN(auto rows, rows_by_turns(file.path, named, order, heads));
+    return config_.out.add_rows(name, tensor.tensor, std::move(rows)) ? Status() : there_twice(file, tensor);
+  }
+  const int64_t count = order.before + heads.heads * order.of;
+  std::vector<float> values;
+  if (is_convolution) {  // [channels][1][taps]
+    if (named.shape[1] == 1) named.shape = {named.shape[0], named.shape[2], 1, 1};
+    const auto taps = static_cast<int64_t>(named.shape[0]);
+    KV_RETURN_IF_ERROR(read_small_vectors(file.path, named, count, taps, values));
+    const bool is_new = config_.out.add_vectors(name, by_turns(values, taps, order, heads), named.shape[0]);
+    return is_new ? Status() : there_twice(file, tensor);
+  }
+  KV_RETURN_IF_ERROR(read_small_vector(file.path, named, count, values));
+  const bool are_logs = name.ends_with(kRates);
+  if (are_logs) values = rates_of(std::move(values));
+  return config_.out.add_vector(are_logs ? name_of_rates(name) : name, by_turns(values, 1, order, heads))
+             ? Status()
+             : there_twice(file, tensor);
+}
+
 Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& tensor,
                             const std::string& name) {
   bool is_new = false;
@@ -268,20 +321,16 @@ Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& te
                  "{}: the embedding ({}) is quantised, which is not supported; use the model in BF16",
                  file.path, gguf_quoted(tensor.name));
   }
-  if (tensor.tensor.rows != nullptr && !config_.recurrent_layers.empty()) {
-    return error(
-        ErrorCode::kUnsupported,
-        "{}: {} is quantised, which is not supported for models with recurrent layers; use the model in BF16",
-        file.path, gguf_quoted(tensor.name));
+  if (const auto layer = parse_layer_name(name); layer && config_.value_heads.heads > 0) {
+    const HeadOrder order = head_order(layer->rest, config_.value_heads);
+    if (order.of > 0) return add_by_turns(file, tensor, name, order);
   }
-  if (name.ends_with(".ssm_a.weight")) {
-    // A GGUF file has what softplus is multiplied by, under a name without an ending.
+  if (name.ends_with(kRates)) {
     std::vector<float> values;
     GgufTensor logs = tensor.tensor;
     logs.name = tensor.name;
     KV_RETURN_IF_ERROR(read_small_vector(file.path, logs, static_cast<int64_t>(logs.values()), values));
-    for (float& value : values) value = -static_cast<float>(ops::det_exp(static_cast<double>(value)));
-    is_new = config_.out.add_vector(name.substr(0, name.size() - std::string_view(".weight").size()), values);
+    is_new = config_.out.add_vector(name_of_rates(name), rates_of(values));
   } else if (name.ends_with(".ssm_conv1d.weight") && tensor.tensor.shape[1] == 1) {
     GgufTensor taps = tensor.tensor;  // [channels][1][taps]
     taps.shape = {taps.shape[0], taps.shape[2], 1, 1};
@@ -361,6 +410,14 @@ Status TensorMapper::settle_output() {
 
 Status add_folder_tensors(const std::vector<WeightsFile>& files, std::optional<bool> tied,
                           FolderConfig& config, std::vector<std::string>& warnings) {
+  if (config.architecture.joined_experts) {
+    const auto is_joined = [](const SafetensorsTensor& t) {
+      return t.name.ends_with(kJoinedExperts[0].theirs);
+    };
+    config.joined_experts = std::any_of(files.begin(), files.end(), [&](const WeightsFile& file) {
+      return std::any_of(file.content.tensors.begin(), file.content.tensors.end(), is_joined);
+    });
+  }
   return TensorMapper(config, tied, warnings).run(files);
 }
 
