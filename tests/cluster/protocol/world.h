@@ -69,9 +69,10 @@ struct Choice {
     kBack,     // and finds it again
     kPrompt,   // instance `a` asks for the rows of `n` leaves of a prompt
     kForget,   // and has no use for the answer any more
+    kStep,  // the engine of instance `a` begins a step, or ends it: none of its blocks can be taken meanwhile
     kCompute,  // instance `a` has computed the rows that it was asked for; `b`: it cannot
   };
-  static constexpr size_t kKinds = 24;
+  static constexpr size_t kKinds = 25;
   Kind kind = Kind::kDeliver;
   size_t a = 0;
   size_t b = 0;
@@ -182,6 +183,7 @@ class World {
   void check_now();
   void want(Instance& instance, uint32_t most, bool at_once, Nanos hold = 0);
   void check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor);
+  std::vector<Due> due_at(const Instance& instance) const;
   void check_rest();
 
   const WorldConfig config_;
@@ -196,6 +198,8 @@ class World {
   // What must be so, kept apart from the classes that are tested.
   std::map<std::pair<uint64_t, PeerId>, PeerId, ByTerm> truth_;  // contract and creditor -> its debtor
   std::set<std::pair<uint64_t, PeerId>, ByTerm> refusers_;       // as the leader of that term has been told
+  // Asks for requests that know for how long they keep what they borrow, by debtor and ask.
+  std::map<PeerId, std::set<uint64_t>, ByPeer> holds_;
   std::string violation_;
   Counts counts_;
 };
