@@ -84,12 +84,9 @@ int run(int argc, char** argv) {
         return options.check_config ? check_config(*serve, places, options) : run_serve(options);
       },
       chosen);
-  CLI::App* gmanager = add_command<ClusterOptions>(
+  CLI::App* gmanager = add_command<GManagerOptions>(
       app, "gmanager", "Manage a cluster's memory, without a model; an instance of serve can, too",
-      [](CLI::App& command, ClusterOptions& options) {
-        add_member_flags(command, options, /*required=*/true);
-      },
-      run_gmanager, chosen);
+      add_gmanager_flags, run_gmanager, chosen);
   CLI::App* cluster = app.add_subcommand("cluster", "Look at a cluster from the outside");
   cluster->require_subcommand(1);
   CLI::App* status = add_command<ClusterStatusOptions>(

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The status that an instance publishes has four levels; another program has written a deeper one.
+// The status of an instance has four levels; another program has written a deeper one.
 constexpr int kDeepest = 16;
 
 // Nothing if it is no object, or too deep to be walked through.
@@ -138,6 +138,12 @@ void add_status(const std::string& text, ClusterReport::Instance& instance, Clus
     return;
   }
   try {
+    const PeerId answers{text_in(*status, "instance"), count_in(*status, "epoch")};
+    if (answers != instance.member.id) {
+      instance.trouble = fmt::format("'{}' of epoch {} answers at {}", answers.instance, answers.epoch,
+                                     instance.member.status_address);
+      return;
+    }
     Said said = read_status(instance.member.id.instance, *status);
     std::optional<Led> led = instance.leads ? read_ledger(*status) : std::nullopt;
     add_debts(said, report);
@@ -246,7 +252,8 @@ uint64_t ClusterReport::cell_bytes(const std::string& instance) const {
   return it == instances.end() || !it->memory ? 0 : it->memory->cell_bytes;
 }
 
-ClusterReport report_of(const std::string& cluster, const ClusterContents& contents) {
+ClusterReport report_of(const std::string& cluster, const ClusterContents& contents,
+                        const ClusterStatuses& statuses) {
   ClusterReport report;
   report.cluster = cluster;
   report.leader = contents.leader;
@@ -254,11 +261,13 @@ ClusterReport report_of(const std::string& cluster, const ClusterContents& conte
     ClusterReport::Instance instance;
     instance.member = member;
     instance.leads = contents.leader && contents.leader->id == member.id;
-    const auto it = contents.statuses.find(member.id.instance);
-    if (it == contents.statuses.end()) {
-      instance.trouble = "it has published no status yet";
+    const auto it = statuses.find(member.id.instance);
+    if (it == statuses.end()) {
+      instance.trouble = "it serves no status";
+    } else if (!it->second.ok()) {
+      instance.trouble = it->second.status().message();
     } else {
-      add_status(it->second, instance, report);
+      add_status(*it->second, instance, report);
     }
     report.instances.push_back(std::move(instance));
   }

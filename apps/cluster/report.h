@@ -1,5 +1,4 @@
-// A report on a cluster for people, from its directory: the status that each member publishes, and the
-// leader's ledger.
+// A report on a cluster for people: its directory, the status of each member, and the leader's ledger.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +22,14 @@ struct ClusterReport {
   struct Instance {
     Member member;
     bool leads = false;
-    std::string status;            // as published; empty: there is none, or it cannot be read
+    std::string status;            // as it says; empty: there is none, or it cannot be read
     std::string trouble;           // why there is no status
     std::optional<Memory> memory;  // this and what follows are from the status
     std::string location;
     bool leaving = false;
     bool settling = false;  // a cycle of debts is being settled
   };
-  // One debt, in cells, as each side has published it. The figures are of different times, up to some seconds
-  // old.
+  // One debt, in cells, as each side says. The figures are of different moments.
   struct Debt {
     std::optional<uint64_t> by_creditor, by_debtor, by_ledger;
     uint64_t bytes = 0;  // of cells(); 0: unknown
@@ -78,8 +76,12 @@ struct ClusterReport {
   uint64_t cell_bytes(const std::string& instance) const;  // 0: unknown
 };
 
-// Takes any contents, also damaged ones.
-ClusterReport report_of(const std::string& cluster, const ClusterContents& contents);
+// What each member answers when it is asked for its status: the text, or why there is none. By instance.
+using ClusterStatuses = std::map<std::string, Result<std::string>>;
+
+// Takes any contents and answers, also damaged ones. An answer of another life than the member's is none.
+ClusterReport report_of(const std::string& cluster, const ClusterContents& contents,
+                        const ClusterStatuses& statuses);
 
 // Lines, each with its end.
 std::string to_table(const ClusterReport& report);

@@ -15,7 +15,7 @@ struct ClusterStatusOptions {
   std::string directory;  // as ClusterOptions::directory
   ClusterTlsFiles tls_files;
   bool json = false;
-  double timeout_s = 2;  // of one call to the directory
+  double timeout_s = 2;  // of one call to the directory or to a member
 };
 
 void add_cluster_status_flags(CLI::App& app, ClusterStatusOptions& options);

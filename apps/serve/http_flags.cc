@@ -82,7 +82,7 @@ void add_admin_flags(CLI::App& app, ServerOptions& o) {
   auto* const port =
       app.add_option("--admin-port", o.admin_port,
                      "Second port for operators, with its own thread and no keys: /livez, /readyz, "
-                     "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
+                     "/health, /metrics, /cluster/status, POST /admin/drain; 0: any free one (default: none)")
           ->check(between(0, 65535));
   app.add_option("--admin-host", o.admin_host, "Address of the admin port")
       ->capture_default_str()
@@ -96,7 +96,7 @@ void add_admin_flags(CLI::App& app, ServerOptions& o) {
               "one in each layer, and an engine that has nothing to do is alive");
   app.add_flag_function(
       "--public-metrics,!--no-public-metrics", [&o](int64_t count) { o.public_metrics = count > 0; },
-      "GET /metrics on --port, too (default: on, and off with --admin-port)");
+      "GET /metrics and /cluster/status on --port, too (default: on, and off with --admin-port)");
   app.add_flag("--web,!--no-web", o.web,
                "The pages for browsers on --port: the chat at /, the cache map at /cache (default: on)");
 }

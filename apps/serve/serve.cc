@@ -56,16 +56,6 @@ Status use_inherited_socket(ServerOptions& server) {
   return {};
 }
 
-// The server's URL, with `host` in place of an address such as 0.0.0.0, to which no client can connect.
-std::string url_at(const Server& server, const std::string& host) {
-  std::string url = server.url();
-  for (const char* any : {"//0.0.0.0:", "//[::]:"}) {
-    const size_t at = url.find(any);
-    if (at != std::string::npos) return url.substr(0, at) + "//" + join_address(host, server.port());
-  }
-  return url;
-}
-
 bool is_loopback(const std::string& host, uint16_t port) {
   const auto address = parse_address(join_address(host, port), Names::kLookUp);
   return address.ok() && address->is_loopback();
@@ -91,7 +81,7 @@ void warn_if_open_to_all(const ServerOptions& options, const Server& server) {
 
 void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime,
                    const std::string& sampling, const OutputFormats& formats) {
-  const std::string url = url_at(server, "127.0.0.1");
+  const std::string url = url_at(server.url(), "127.0.0.1");
   const bool chat = runtime.chat_template() != nullptr;
   fmt::print("{}\n", runtime.memory_report());
   const bool told = !runtime.sampling_defaults().text().empty();
@@ -221,7 +211,11 @@ Status serve(ServeOptions& options) {
   warn_if_open_to_all(options.server, *server);
   add_reloads(options, server, *reloads);
   ClusterOptions& flags = options.runtime.cluster;
-  if (flags.on()) flags.http_address = url_at(*server, flags.advertise_host);
+  if (flags.on()) {
+    flags.http_address = url_at(server->url(), flags.advertise_host);
+    flags.status_address =
+        server->has_public_metrics() ? flags.http_address : url_at(server->admin_url(), flags.advertise_host);
+  }
   KV_ASSIGN_OR_RETURN(runtime, load_runtime(options.runtime));
   backend = make_engine_backend(runtime->engine());
   runtime->engine().start();
@@ -235,6 +229,7 @@ Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(override_formats(options, service.formats));
   if (kv_events) add_kv_event_metrics(*kv_events, service);
   if (const cluster::ClusterNode* node = runtime->joined().node.get()) {
+    service.cluster_status = [node] { return to_json(node->status()); };
     service.unready = [node] {
       return node->is_member() ? ""
                                : "this instance has lost its place in the cluster; it joins again by itself";

@@ -123,6 +123,7 @@ enum class Mutant {
   kHeadDelayed,         // a later wish takes memory that is gathered for an earlier one
   kRestPassed,          // a later wish takes what one lacks that was served in part and asks its creditors
   kPartKept,            // a part of what is wanted at once or not at all is kept
+  kDueUntold,           // the leader is not told when loans are expected back
   kPushForgotten,       // new room is not offered to those that wait
   kRowsForTheDead,      // rows of a prompt are computed for, and lent to, an owner that is dead
   kRowsOfOthers,        // what has been computed for a prompt is lent block by block from the last one on

@@ -27,7 +27,8 @@ struct ClusterOptions {
   // When peers compute the rows of a prompt whose K and V go to them: never | cost | always.
   std::string prompts = "never";
 
-  std::string http_address;  // where clients reach it; filled in by the server
+  // Where clients reach it, and where it serves its status; filled in by the server.
+  std::string http_address, status_address;
   bool on() const { return !directory.empty(); }
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "cluster/membership/etcd_membership.h"
@@ -109,6 +110,7 @@ Member member_of(const ClusterOptions& flags, const ClusterTransport& transport,
   m.wire_version = kWireVersion;
   m.kvasir_version = KVASIR_VERSION;
   m.http_address = flags.http_address;
+  m.status_address = flags.status_address;
   if (model == nullptr) return m;
   m.numerics_id = model->numerics_id;
   m.geometry = model->geometry;
@@ -131,6 +133,16 @@ Status complete_cluster_options(ClusterOptions& flags) {
                  flags.location, kMaxLocationBytes);
   }
   return complete_host(flags);
+}
+
+std::string url_at(std::string url, const std::string& host) {
+  for (const std::string_view any : {"//0.0.0.0:", "//[::]:"}) {
+    const size_t at = url.find(any);
+    if (at == std::string::npos) continue;
+    const std::string there = "//" + join_address(host, 0);  // "//host:0"
+    return url.replace(at, any.size(), there.substr(0, there.size() - 1));
+  }
+  return url;
 }
 
 std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {

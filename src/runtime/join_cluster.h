@@ -42,6 +42,9 @@ struct JoinedCluster {
 Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterModel* model,
                                    const Clock& clock);
 
+// The URL, with `host` in place of an address such as 0.0.0.0, to which no client can connect.
+std::string url_at(std::string url, const std::string& host);
+
 // The cluster's metrics for /metrics. REQUIRES: joined.node
 std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined);
 

@@ -27,7 +27,7 @@ class LiveMap;
 
 // What a server serves once the model is loaded. The pointees outlive the server.
 struct ModelService {
-  Backend* backend = nullptr;
+  Backend* backend = nullptr;  // null: no model is served, and there are no endpoints that need one
   const Tokenizer* tokenizer = nullptr;
   // Renders the messages and tools of a request, and the beginning of the assistant's turn. The text of the
   // request is marked as plain. Thread-safe; empty: the model has no chat template.
@@ -35,6 +35,8 @@ struct ModelService {
   std::string_view chat_template = {};  // its source; empty: there is none
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
+  // The answer of /cluster/status. Thread-safe; empty: the instance is in no cluster.
+  std::function<std::string()> cluster_status = {};
   // Who watches the engine's cache joins it. Null: it cannot be watched.
   LiveMap* map = nullptr;
   // Why requests should go to another server for now, in plain words; "": they need not. Thread-safe, returns

@@ -12,11 +12,20 @@ namespace {
 // Of the admin port. Operators are few, and have a share of the descriptors that fit_descriptors() leaves.
 constexpr uint32_t kAdminConnections = 64;
 
+bool has_metrics(const ServerOptions& options) {
+  return options.public_metrics.value_or(!options.admin_port);
+}
+
 std::vector<Endpoint> public_table(const ServerOptions& options) {
   const std::span<const Endpoint> all = all_endpoints();
   std::vector<Endpoint> table(all.begin(), all.end());
-  if (!options.public_metrics.value_or(!options.admin_port)) {
-    std::erase_if(table, [](const Endpoint& e) { return e.path == "/metrics"; });
+  if (options.operators_only) {
+    std::erase_if(table, [](const Endpoint& e) { return e.page || e.key == Endpoint::Key::kNeedsKey; });
+    return table;
+  }
+  if (!has_metrics(options)) {
+    std::erase_if(table,
+                  [](const Endpoint& e) { return e.path == "/metrics" || e.path == "/cluster/status"; });
   }
   if (!options.web) {
     std::erase_if(table, [](const Endpoint& e) { return e.page; });
@@ -150,6 +159,9 @@ uint16_t Server::port() const {
 }
 std::string Server::url() const {
   return url_of(impl_->public_port());
+}
+bool Server::has_public_metrics() const {
+  return has_metrics(impl_->public_port().options);
 }
 uint16_t Server::admin_port() const {
   return impl_->admin_port() == nullptr ? 0 : impl_->admin_port()->port();

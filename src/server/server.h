@@ -72,9 +72,10 @@ struct ServerOptions {
   bool admin_client_certs = true;
   // How long the engine may show no sign of life before /livez gets 503.
   Nanos liveness_timeout = 60 * kNanosPerSecond;
-  // Whether the public port has /metrics. Nothing: only where there is no admin port.
+  // Whether the public port has /metrics and /cluster/status. Nothing: only where there is no admin port.
   std::optional<bool> public_metrics;
   bool web = true;                 // whether the public port has pages for browsers: / and what it loads
+  bool operators_only = false;     // no model is served: the port has what needs no key, and no pages
   std::vector<MapRecord> records;  // if there are some, the port has their page and nothing else
   std::vector<std::string> model_names;  // at least one; answers name the first
   TlsOptions tls;                        // of both ports
@@ -113,6 +114,7 @@ class Server {
 
   uint16_t port() const;
   std::string url() const;  // http://host:port, or https
+  bool has_public_metrics() const;
   // Of the admin port; 0 and empty if there is none.
   uint16_t admin_port() const;
   std::string admin_url() const;

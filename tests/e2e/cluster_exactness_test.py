@@ -7,10 +7,9 @@ import math
 import os
 import pathlib
 import tempfile
-import time
 import unittest
 
-from cluster import PUBLISHED_EVERY, Cluster, alone, ask, ask_all, make_model, need, need_etcd, prompt_of
+from cluster import Cluster, alone, ask, ask_all, make_model, need, need_etcd, prompt_of
 from support import model_path, shard
 
 LONG = os.environ.get("KVASIR_CLUSTER_LONG") == "1"
@@ -174,7 +173,6 @@ class Exactness(unittest.TestCase):
 
     @staticmethod
     def costs(cluster):
-        time.sleep(1.5 * PUBLISHED_EVERY)
         borrowed = cluster.statuses()["n1"]["borrowed"]
         return [borrowed[key] for key in ("queries", "leaf_rows", "query_bytes", "partial_bytes")]
 

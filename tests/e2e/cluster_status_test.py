@@ -2,11 +2,15 @@
 
 import json
 import pathlib
+import re
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 from cluster import NAME, Etcd, certificate_flags, need_etcd
 from support import Server, binary, clean_environment, model_path, run
@@ -102,6 +106,40 @@ class ClusterStatus(unittest.TestCase):
             gone = self.wait_status(lambda s: len(s["instances"]) == 1, "its lease does not end")
             self.assertEqual(gone["instances"][0]["instance"], "a")
             self.assertEqual(a.stop(), 0)
+
+    def test_a_manager_alone_says_how_it_is(self):
+        tls = certificate_flags(self.folder, "gm")
+        manager = subprocess.Popen([binary(), "gmanager", "--cluster", self.etcd.url, *tls], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL, text=True, env=clean_environment())
+        self.addCleanup(manager.wait)
+        self.addCleanup(manager.kill)
+        url = re.search(r"its status: (http://127\.0\.0\.1:\d+)/cluster/status\n", manager.stdout.readline()).group(1)
+        alone = self.wait_status(lambda s: s["leader"] and s["instances"][0]["status"]["leader"] == "gm", "it does not lead")
+        self.assertEqual(alone["instances"][0]["http_address"], "")
+        self.assertEqual(alone["instances"][0]["status"]["total_cells"], 0)
+        ask = lambda path: urllib.request.urlopen(url + path, timeout=10).read().decode()  # noqa: E731
+        self.assertEqual(json.loads(ask("/cluster/status"))["instance"], "gm")
+        self.assertIn("kvasir:cluster_leads{", ask("/metrics"))
+        for path in ("/livez", "/readyz", "/health"):
+            self.assertEqual(json.loads(ask(path)), {"status": "ok"})
+        for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/"), ("POST", "/admin/drain")):
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(urllib.request.Request(url + path, method=method), timeout=10)
+            self.assertEqual(refused.exception.code, 404, path)
+
+    def test_the_status_is_where_the_metrics_are(self):
+        with self.member("a", "--admin-port", "0") as a:
+            both = self.wait_status(lambda s: s["leader"], "it does not lead")
+            self.assertEqual(both["instances"][0]["status"]["instance"], "a")
+            self.assertEqual(a.ask("GET", "/cluster/status")[0], 404)
+            # One that does not answer is listed, and why.
+            a.signal(signal.SIGSTOP)
+            hangs = run("cluster", "status", *self.tls, "--cluster", self.etcd.url, "--timeout", "0.5")
+            a.signal(signal.SIGCONT)
+            self.assertRegex(hangs.stdout, r"\na: no status from http://127\.0\.0\.1:\d+: it does not answer in time\n")
+        with Server(memory="16MiB") as alone:
+            self.assertEqual(alone.ask("GET", "/cluster/status")[0], 404)
+        self.assertEqual(self.etcd.range("kvasir/test/status/"), {})
 
     def test_who_is_no_member_does_not_get_in(self):
         """Without a certificate, or with one of another authority, etcd tells nothing."""

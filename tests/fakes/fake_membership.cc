@@ -18,8 +18,6 @@ struct FakeDirectory::Node {
   bool cut = false;
   bool campaigning = false;
   bool member_now = false;            // its lease runs
-  std::optional<std::string> status;  // as published
-  std::optional<std::string> shown;   // as the directory has it
   std::optional<Nanos> silent_since;  // its lease is not renewed since then
   std::optional<Nanos> told_down;     // it knows that it does not reach the directory
   ClusterView view{""};
@@ -67,10 +65,6 @@ class FakeDirectory::Handle final : public Membership {
       }
     });
   }
-  void publish(std::string status) override {
-    if (status.size() > kMaxStatusBytes) return;
-    locked([&] { node_->status = std::move(status); });
-  }
   std::vector<MembershipEvent> poll() override {
     locked([] {});
     const std::lock_guard lock(directory_.mutex_);
@@ -117,15 +111,6 @@ void FakeDirectory::settle(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   for (const auto& call : calls) call();
-}
-
-std::optional<std::string> FakeDirectory::status(const std::string& instance) {
-  const std::lock_guard lock(mutex_);
-  tell();
-  const auto it = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-    return node->member_now && node->member.id.instance == instance;
-  });
-  return it == nodes_.end() ? std::nullopt : (*it)->shown;
 }
 
 void FakeDirectory::kill(const std::string& instance) {
@@ -207,7 +192,6 @@ FakeDirectory::Node& FakeDirectory::find(const std::string& instance) {
 
 void FakeDirectory::end(Node& node) {
   node.member_now = false;
-  node.shown.reset();
   if (leader_ && leader_->id == node.member.id) leader_.reset();
 }
 
@@ -244,9 +228,6 @@ void FakeDirectory::tell() {
     node->member.id.epoch = ++epochs_;
     node->member_now = true;
     node->events.push_back(Rejoined{node->member.id});
-  }
-  for (const auto& node : nodes_) {
-    if (reaches(*node) && node->member_now) node->shown = node->status;
   }
   elect();
   std::vector<Member> there;

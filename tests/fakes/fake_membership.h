@@ -27,10 +27,6 @@ class FakeDirectory {
   // below do is found by the next call of a membership, or by this.
   void tick();
 
-  // What read_cluster() would show of a member; nothing: it is none, or has published nothing that has come
-  // here.
-  std::optional<std::string> status(const std::string& instance);
-
   // The instance's process is gone: its lease is not renewed any more, and its handle is told nothing.
   // REQUIRES: it is a member
   void kill(const std::string& instance);

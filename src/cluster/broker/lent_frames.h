@@ -21,6 +21,7 @@ class LentFrames final : public LendableMemory {
   void begin_turn(LendableCells& own);
   void end_turn();
 
+  bool ready() const override { return own_ != nullptr; }
   std::optional<std::vector<uint32_t>> take(uint32_t blocks) override;
   void give_back(std::span<const uint32_t> blocks) override;
   uint32_t free_blocks() const override { return free_; }

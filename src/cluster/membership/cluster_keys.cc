@@ -44,17 +44,7 @@ Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout,
   const ClusterKeys keys(address.cluster);
   EtcdClient client(address.endpoints, timeout, std::move(tls));
   KV_ASSIGN_OR_RETURN(const EtcdSnapshot snapshot, client.range(keys.followed));
-  ClusterContents out = contents_of(keys, snapshot);
-  for (const Member& member : out.members) {
-    const std::string key = keys.status(member.id.instance);
-    KV_ASSIGN_OR_RETURN(const EtcdSnapshot found, client.range(EtcdKeyRange{key, key + '\0'}));
-    for (const EtcdKeyValue& entry : found.entries) {
-      // A key with another lease is of another life, or was put there by another program.
-      if (static_cast<uint64_t>(entry.lease) != member.id.epoch) continue;
-      out.statuses[member.id.instance] = entry.value;
-    }
-  }
-  return out;
+  return contents_of(keys, snapshot);
 }
 
 }  // namespace kvasir

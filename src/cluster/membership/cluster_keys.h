@@ -3,12 +3,8 @@
 //   kvasir/<cluster>/members/<instance>   the member as JSON; its lease is the epoch
 //   kvasir/<cluster>/leader               the leader's name; its lease is the epoch, the revision that made
 //   it the term
-//   kvasir/<cluster>/status/<instance>    what the member has published, under its lease
-//
-// A follower of the cluster reads only the first two: all statuses together may exceed one answer.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,11 +24,9 @@ struct ClusterKeys {
       : all("kvasir/" + cluster + "/"),
         members(all + "members/"),
         leader(all + "leader"),
-        statuses(all + "status/"),
-        followed{all, statuses} {}
+        followed{all, all + "members0"} {}
 
   std::string member(const std::string& instance) const { return members + instance; }
-  std::string status(const std::string& instance) const { return statuses + instance; }
   // The instance's name in a member's key; empty: it is no such key.
   std::string instance_of(const std::string& key) const {
     return key.starts_with(members) ? key.substr(members.size()) : std::string();
@@ -42,25 +36,21 @@ struct ClusterKeys {
   const std::string all;
   const std::string members;
   const std::string leader;
-  const std::string statuses;
-  // The leader and the members; statuses sort behind them.
+  // The leader and the members, up to what sorts behind their last key.
   const EtcdKeyRange followed;
 };
 
 struct ClusterContents {
   std::vector<Member> members;  // by name
   std::optional<Leader> leader;
-  std::map<std::string, std::string> statuses;  // by instance, of the members that have published one
 };
 
 // Parses an entry; nothing for other keys and, with a warning, for damaged values.
 std::optional<Member> member_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
 std::optional<Leader> leader_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
-// All but the statuses.
 ClusterContents contents_of(const ClusterKeys& keys, const EtcdSnapshot& snapshot);
 
-// The present members and what they have published, for a reader that is not a member. `timeout` applies to
-// one endpoint for one call; there is one call for each member and one more. Errors as EtcdClient.
+// The present members, for a reader that is not one. `timeout` applies to one endpoint. Errors as EtcdClient.
 Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout,
                                      std::shared_ptr<const ClusterTls> tls = nullptr);
 

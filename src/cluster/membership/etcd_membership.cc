@@ -114,22 +114,6 @@ void EtcdMembership::rejoin() {
   client_.wake();
 }
 
-void EtcdMembership::publish(std::string status) {
-  std::unique_lock lock(mutex_);
-  if (status.size() > kMaxStatusBytes) {
-    if (std::exchange(status_dropped_, true)) return;
-    const std::string name = self_.instance;
-    lock.unlock();
-    log_warning("the status of '{}' has {} bytes, and is not shown: more than {} are not kept", name,
-                status.size(), kMaxStatusBytes);
-    return;
-  }
-  if (status_number_ != 0 && status == status_) return;
-  status_ = std::move(status);
-  ++status_number_;
-  client_.wake();
-}
-
 std::vector<MembershipEvent> EtcdMembership::poll() {
   const std::lock_guard lock(mutex_);
   return std::exchange(events_, {});
@@ -250,8 +234,6 @@ void EtcdMembership::run() {
     // The lease may have ended meanwhile: that is asked first. And the directory may have come back from an
     // older copy of its data.
     renew_at_ = 0;
-    status_written_ = 0;
-    status_at_ = 0;
     client_.pause(kRetry);
   }
   depart();
@@ -279,7 +261,6 @@ Status EtcdMembership::round() {
   if (!synced_) KV_RETURN_IF_ERROR(sync());
   note_up();
   if (entered_) KV_RETURN_IF_ERROR(stand());
-  if (entered_) write_status();
   const Nanos next = entered_ ? renew_at_ : enter_at_;
   const Result<std::vector<EtcdEvent>> changes = client_.wait(std::max<Nanos>(0, next - clock_.now()));
   if (changes.ok()) {
@@ -349,30 +330,6 @@ Status EtcdMembership::stand() {
   return {};
 }
 
-// A failure is that of this one text: whether the directory answers is for the lease and the view to find.
-// Another try is at a third of the ttl, which is where the thread wakes anyway.
-void EtcdMembership::write_status() {
-  if (clock_.now() < status_at_) return;
-  std::unique_lock lock(mutex_);
-  const uint64_t number = status_number_;
-  if (number == status_written_) return;
-  const std::string text = status_;
-  lock.unlock();
-  const Status status = client_.put(keys_.status(name_), text, lease_).status();
-  if (status.ok()) {
-    status_written_ = number;
-    status_refused_.clear();
-    return;
-  }
-  if (stopping()) return;
-  renew_at_ = 0;  // the lease may have ended: renew() says so
-  status_at_ = clock_.now() + settings_.ttl_s * kNanosPerSecond / 3;
-  if (status.message() != status_refused_) {
-    log_warning("the status of '{}' is not written: {}", name_, status.message());
-  }
-  status_refused_ = status.message();
-}
-
 void EtcdMembership::take(const std::vector<EtcdEvent>& changes) {
   bool lost = false;
   std::vector<MembershipEvent> events;
@@ -405,8 +362,6 @@ void EtcdMembership::lose_epoch(const char* why) {
   lease_ = 0;
   entered_ = false;
   enter_at_ = 0;
-  status_written_ = 0;
-  status_at_ = 0;
   std::vector<MembershipEvent> events;
   PeerId old;
   {

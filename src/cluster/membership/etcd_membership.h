@@ -42,7 +42,6 @@ class EtcdMembership final : public Membership {
   void campaign() override;
   void resign() override;
   void rejoin() override;
-  void publish(std::string status) override;
   std::vector<MembershipEvent> poll() override;
   void notify(std::function<void()> call) override;
   std::vector<Member> members() const override;
@@ -62,7 +61,6 @@ class EtcdMembership final : public Membership {
   Status renew();
   Status sync();
   Status stand();
-  void write_status();
   void take(const std::vector<EtcdEvent>& changes);
   void lose_epoch(const char* why);
   void depart();
@@ -90,10 +88,6 @@ class EtcdMembership final : public Membership {
   Nanos enter_at_ = 0;  // while not entered_
   Nanos last_answer_ = 0;
   std::string refused_;  // why the last try to enter failed, to log it once
-  // The number of the status that is in etcd under lease_; 0: none, as far as known.
-  uint64_t status_written_ = 0;
-  Nanos status_at_ = 0;         // no status is written before this time
-  std::string status_refused_;  // the same for the status
 
   std::thread thread_;
 
@@ -104,9 +98,6 @@ class EtcdMembership final : public Membership {
   State state_ = State::kOut;
   bool stop_ = false;
   bool campaigning_ = false;
-  std::string status_;
-  uint64_t status_number_ = 0;  // of status_, from 1; 0: none was published
-  bool status_dropped_ = false;
   PeerId self_;
   ClusterView view_{""};
   std::optional<Nanos> down_since_;

@@ -16,7 +16,8 @@ std::string member_to_json(const Member& m) {
               {"numerics_id", m.numerics_id},
               {"geometry", m.geometry},
               {"lends_cells", m.lends_cells},
-              {"http_address", m.http_address}}
+              {"http_address", m.http_address},
+              {"status_address", m.status_address}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -48,6 +49,11 @@ Result<Member> member_from_json(std::string_view text, PeerId id) {
   if (const auto lends = object.find("lends_cells"); lends != object.end()) {
     if (!lends->is_number_unsigned() || *lends > UINT32_MAX) return corrupt("has no number 'lends_cells'");
     m.lends_cells = lends->get<uint32_t>();
+  }
+  // Members of wire version 5 do not say it, nor where their status is.
+  if (const auto status = object.find("status_address"); status != object.end()) {
+    if (!status->is_string()) return corrupt("has no text 'status_address'");
+    m.status_address = status->get_ref<const std::string&>();
   }
   m.id = std::move(id);
   return m;

@@ -1,7 +1,6 @@
 // The members of the cluster, and its leader.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -28,11 +27,10 @@ struct Member {
   std::string geometry;      // a digest of the shape of its blocks; empty as above
   uint32_t lends_cells = 0;  // the most at one time; 0: it lends none
   std::string http_address;  // for people; may be empty
+  // URL of the port that serves /cluster/status; empty: none does.
+  std::string status_address;
   friend bool operator==(const Member&, const Member&) = default;
 };
-
-// The largest status that a member may publish.
-constexpr size_t kMaxStatusBytes = size_t{256} << 10;
 
 struct Leader {
   PeerId id;
@@ -96,12 +94,6 @@ class Membership {
   // Gives this life up, as if the others had taken it for dead: EpochLost and Rejoined follow. Between lives
   // it changes nothing. Never blocks.
   virtual void rejoin() = 0;
-
-  // Publishes this member's status for readers of the cluster (read_cluster()), in later epochs too: JSON,
-  // for people. It is deleted when the member leaves; the next call replaces it. It is written
-  // asynchronously, and a failure to write it affects nothing else. A status of more than kMaxStatusBytes is
-  // dropped. Never blocks.
-  virtual void publish(std::string status) = 0;
 
   // The events since the last call, in order; the first after join() describe the state at that time. Never
   // blocks.

@@ -17,10 +17,9 @@ enum class Plane : uint8_t { kControl = 1, kData = 2 };
 
 // The dispatcher looks after deadlines so often, where nothing else wakes it.
 constexpr Nanos kDispatchPeriod = 20 * kNanosPerMilli;
-// A status that stays as it is goes to the directory once in so many times.
-constexpr int kRepublish = 10;
-// So long after its last turn the engine is in a long step.
+// So long after its last turn the engine is in a long step, unless it slept: then it comes soon.
 constexpr Nanos kEngineIsBusy = 100 * kNanosPerMilli;
+constexpr Nanos kWakesWithin = 50 * kNanosPerMilli;
 
 std::vector<std::byte> tagged(Plane plane, std::vector<std::byte> bytes) {
   bytes.push_back(static_cast<std::byte>(plane));
@@ -196,22 +195,10 @@ void ClusterNode::end_life() {
 
 void ClusterNode::dispatch() {
   Nanos wait = 0;
-  Nanos publish_at = 0, republish_at = 0;
-  std::string published;
   while (!stopping_) {
     transport_->wait(wait);
     try {
       dispatch_once(wait);
-      if (const Nanos now = clock_.now(); now >= publish_at) {
-        std::string text = to_json(status());
-        // What is as before is said again now and then: it may not have come through.
-        if (text != published || now >= republish_at) {
-          membership_->publish(text);
-          republish_at = now + kRepublish * options_.publish_every;
-        }
-        published = std::move(text);
-        publish_at = now + options_.publish_every;
-      }
     } catch (const std::bad_alloc&) {
       // Messages and events may be lost, which a new life makes good.
       log_error("there was no memory for a message of the cluster: this instance begins a new life in it");
@@ -250,7 +237,8 @@ void ClusterNode::dispatch_once(Nanos& wait) {
   }
   if (!something && now < due_) return;
   // An engine in a long step comes when it has ended: peers are not to take the instance for dead meanwhile.
-  if (woken_ && now - woken_at_ >= kEngineIsBusy) return act_without_engine();
+  const Nanos step = std::min(now - turned_at_, now - woken_at_ + kEngineIsBusy - kWakesWithin);
+  if (woken_ && step >= kEngineIsBusy) return act_without_engine();
   std::lock_guard lock(wake_mutex_);
   if (!wake_ || woken_) return;
   woken_at_ = now;
@@ -308,6 +296,7 @@ void ClusterNode::change_broker(const Change& change) {
 
 LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& own) {
   woken_ = false;
+  turned_at_ = clock_.now();
   std::lock_guard lock(mutex_);
   if (broken_) throw std::bad_alloc();
   LendingEvents events;

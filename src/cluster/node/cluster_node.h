@@ -49,9 +49,8 @@ struct NodeOptions {
   // What the instance registers in the directory; the epoch and the transport's address are filled in.
   Member self;
   BrokerOptions broker;
-  std::optional<NodeMemory> memory;       // none: it only stands for election as gManager
-  bool leads = true;                      // stands for election
-  Nanos publish_every = kNanosPerSecond;  // its status, in the directory
+  std::optional<NodeMemory> memory;  // none: it only stands for election as gManager
+  bool leads = true;                 // stands for election
   // A new member is in the directory a moment before it listens; so the first try to meet it comes later, as
   // does the next try after its connection broke.
   Nanos meet_first = 50 * kNanosPerMilli;
@@ -88,6 +87,7 @@ class ClusterNode final : public Lending {
   // thread; returns at once.
   bool is_member() const { return member_; }
 
+  // Any thread.
   NodeStatus status() const;
   // Does not wait for the thread that runs the protocol. Any thread.
   NodeFigures figures() const;
@@ -198,6 +198,7 @@ class ClusterNode final : public Lending {
   uint32_t lendable_ = UINT32_MAX;                     // LendingEvents::lendable
   std::atomic<Nanos> due_{0};
   std::atomic<Nanos> woken_at_{0};
+  std::atomic<Nanos> turned_at_{0};
   std::atomic<bool> woken_{false};
   std::atomic<bool> leaving_{false};
   std::atomic<bool> gone_{false};

@@ -66,6 +66,7 @@ Status Borrower::handle(const PeerId& from, const wire::Advice& message, Nanos n
     ask->set_since_ns(want_.since);
     ask->set_now_ns(now);
     ask->set_before_own(share.before_own());
+    ask->set_hold_ns(want_.hold);
     if (post_.send(creditor, envelope).ok()) {
       round.open[last_ask_] = {creditor, blocks};
       left -= blocks;
@@ -134,7 +135,10 @@ void Borrower::end_round(Nanos now) {
 }
 
 Status Borrower::handle(const PeerId& from, const wire::Refused& message, Nanos now) {
-  if (find_ask(from, message.ask())) answered(message.ask(), 0, now);
+  const Asked* asked = find_ask(from, message.ask());
+  if (!asked) return {};
+  if (message.later()) late_[from] = {message.ask(), asked->blocks, want_.since};
+  answered(message.ask(), 0, now);
   return {};
 }
 
@@ -142,7 +146,7 @@ Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos 
   if (find(from, message.contract())) return {};  // a statement was faster
   const Asked* asked = find_ask(from, message.ask());
   if (!asked) {
-    send_back_unwanted(from, message.contract());
+    accept_late(from, message, now);
     return {};
   }
   if (message.blocks() == 0 || message.blocks() > asked->blocks) {
@@ -153,6 +157,26 @@ Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos 
   accept(from, message.contract(), message.blocks(), now);
   answered(message.ask(), message.blocks(), now);
   return {};
+}
+
+void Borrower::accept_late(const PeerId& from, const wire::Granted& message, Nanos now) {
+  const auto it = late_.find(from);
+  const std::optional<Late> late =
+      it != late_.end() && it->second.ask == message.ask() ? std::optional(it->second) : std::nullopt;
+  if (late) late_.erase(it);
+  const uint32_t lacks = want_.most - std::min(want_.most, expected());
+  const bool wanted = late && late->since == want_.since && borrowing_ && want_.least <= 1 && lacks > 0 &&
+                      message.blocks() > 0 && message.blocks() <= late->blocks;
+  if (!wanted) return send_back_unwanted(from, message.contract());
+  HeldContract& contract = hold({from, message.contract()}, message.blocks(), now);
+  std::vector<uint32_t> back;
+  for (uint32_t slot = lacks; slot < message.blocks(); ++slot) {
+    back.push_back(slot);
+    contract.held.erase(slot);
+  }
+  if (!back.empty()) send_back(from, message.contract(), back);
+  announce({from, message.contract()});
+  if (!round_) tell_leader(now);
 }
 
 HeldContract& Borrower::hold(const ContractRef& ref, uint32_t blocks, Nanos now) {
@@ -245,6 +269,8 @@ std::string Borrower::describe() const {
       out += fmt::format("    {}: {} blocks of {}\n", ask, asked.blocks, name_of(asked.creditor));
     }
   }
+  for (const auto& [creditor, late] : late_)
+    out += fmt::format("  {} of {} later\n", late.blocks, name_of(creditor));
   for (const auto& [creditor, held] : contracts_) {
     const Silence& silence = silence_.at(creditor);
     out += fmt::format("  of {}, heard {}, ask {}\n", name_of(creditor), silence.heard, silence.next_ask);

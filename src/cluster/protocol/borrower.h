@@ -88,6 +88,7 @@ class Borrower {
   const HeldContract* held(const ContractRef& contract) const;
 
   Status handle(const PeerId& from, const wire::Advice& message, Nanos now);
+  // Also of one that refused for the time of a step: it is taken as far as its request still lacks it.
   Status handle(const PeerId& from, const wire::Granted& message, Nanos now);
   Status handle(const PeerId& from, const wire::Refused& message, Nanos now);
   Status handle(const PeerId& from, const wire::Statement& message, Nanos now);
@@ -119,6 +120,12 @@ class Borrower {
     PeerId creditor;
     uint32_t blocks = 0;
   };
+  // What one that was busy may still grant.
+  struct Late {
+    uint64_t ask = 0;
+    uint32_t blocks = 0;
+    Nanos since = 0;  // Want::since
+  };
   // The creditors of one advice, all asked at once.
   struct Round {
     std::map<uint64_t, Asked> open;    // by ask
@@ -139,6 +146,7 @@ class Borrower {
   void end_round(Nanos now);
   void announce(const ContractRef& ref);
   void accept(const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now);
+  void accept_late(const PeerId& creditor, const wire::Granted& message, Nanos now);
   HeldContract& hold(const ContractRef& ref, uint32_t blocks, Nanos now);
   void send_back(const PeerId& creditor, uint64_t contract, std::span<const uint32_t> slots);
   void send_back_unwanted(const PeerId& creditor, uint64_t contract);
@@ -156,6 +164,7 @@ class Borrower {
   uint64_t last_ask_ = 0;
   Want want_;
   std::optional<Round> round_;
+  std::map<PeerId, Late, ByPeer> late_;  // by creditor, the last
   Nanos needed_since_ = INT64_MAX;
   std::map<PeerId, std::map<uint64_t, HeldContract>, ByPeer> contracts_;  // no creditor without a contract
   std::map<PeerId, Silence, ByPeer> silence_;                             // of the same creditors

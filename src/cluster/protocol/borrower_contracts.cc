@@ -121,6 +121,7 @@ void Borrower::heed(const PeerId& creditor, const wire::Statement::Line& line, N
 
 void Borrower::creditor_lost(const PeerId& creditor, Nanos now) {
   while (contracts_.contains(creditor)) lose(creditor, contracts_.at(creditor).begin()->first);
+  late_.erase(creditor);
   if (!round_) return;
   std::erase_if(round_->open, [&](const auto& entry) { return entry.second.creditor == creditor; });
   end_round_if_answered(now);

@@ -79,6 +79,7 @@ bool DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now, in
   LedgerEntry& entry = it->second;
   entry.ahead = std::min(entry.ahead + (now - entry.heard) / kDrift, now - within_range(now_there));
   if (figures.own > 0) figures.own_since = time_of(id, figures.own_since, now_there, now);
+  for (Due& due : figures.due) due.at = within_range(due.at) + entry.ahead;
   if (figures.room > 0) entry.refused = false;
   const uint32_t own = entry.figures.own, room = entry.sorted;
   lendable_ += figures.lendable;
@@ -87,6 +88,7 @@ bool DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now, in
   entry.heard = now;
   entry.sent.clear();
   entry.sent_blocks = 0;
+  entry.sent_due.clear();
   sort(entry);
   return entry.sorted != room || entry.figures.own != own;
 }
@@ -140,6 +142,18 @@ uint64_t DebtLedger::lendable_to(const PeerId& debtor) const {
   return lendable_ - (own ? own->figures.lendable : 0);
 }
 
+std::vector<Due> DebtLedger::due_for(const PeerId& debtor, bool to_creditors) const {
+  std::vector<Due> out;
+  for (const auto& [id, entry] : entries_) {
+    // One that has refused lends again when its blocks are back.
+    if (!may_ever_lend(entry, debtor, to_creditors)) continue;
+    out.insert(out.end(), entry.figures.due.begin(), entry.figures.due.end());
+    out.insert(out.end(), entry.sent_due.begin(), entry.sent_due.end());
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Due& a, const Due& b) { return a.at < b.at; });
+  return out;
+}
+
 bool DebtLedger::may_lend_to_any(const LedgerEntry& entry, std::span<const PeerId> debtors,
                                  bool to_creditors) const {
   return std::any_of(debtors.begin(), debtors.end(),
@@ -153,7 +167,7 @@ uint64_t DebtLedger::room_not_for(std::span<const PeerId> debtors, bool to_credi
   return room;
 }
 
-Allocation DebtLedger::allocate(const Demand& demand, bool to_creditors,
+Allocation DebtLedger::allocate(const Demand& demand, Nanos now, bool to_creditors,
                                 const std::optional<Reservation>& before, std::span<const PeerId> kept_for) {
   const LedgerEntry* asker = find(demand.debtor);
   const std::string nowhere;
@@ -213,6 +227,7 @@ Allocation DebtLedger::allocate(const Demand& demand, bool to_creditors,
     std::vector<PeerId>& sent = c.entry->sent;
     if (std::find(sent.begin(), sent.end(), demand.debtor) == sent.end()) sent.push_back(demand.debtor);
     c.entry->sent_blocks += std::min(c.blocks, UINT32_MAX - c.entry->sent_blocks);
+    if (demand.hold) c.entry->sent_due.push_back({now + *demand.hold, c.blocks});
     sort(*c.entry);
   }
   return out;
@@ -267,6 +282,10 @@ std::string DebtLedger::describe() const {
     out += " owed";
     for (const auto& [creditor, blocks] : entry.figures.owed) {
       out += fmt::format(" {}:{}", name_of(creditor), blocks);
+    }
+    for (const std::vector<Due>& all : {entry.figures.due, entry.sent_due}) {
+      out += " due";
+      for (const Due& due : all) out += fmt::format(" {}:{}", due.at, due.blocks);
     }
     out += "\n";
   }

@@ -17,6 +17,13 @@
 
 namespace kvasir::cluster {
 
+// Blocks that are lent and are expected back then.
+struct Due {
+  Nanos at = 0;
+  uint32_t blocks = 0;
+  friend bool operator==(const Due&, const Due&) = default;
+};
+
 // What an instance says of itself.
 struct InstanceFigures {
   uint32_t free = 0;  // blocks of its memory
@@ -30,6 +37,7 @@ struct InstanceFigures {
   std::string location;                     // "zone/rack/host"
   std::map<PeerId, uint32_t, ByPeer> lent;  // by debtor
   std::map<PeerId, uint32_t, ByPeer> owed;  // by creditor, as it believes
+  std::vector<Due> due;                     // of what it lends; by the clock of the table
 };
 
 struct LedgerEntry {
@@ -40,6 +48,7 @@ struct LedgerEntry {
   // The debtors that were sent to it since its last heartbeat, and the blocks that they wanted in all.
   std::vector<PeerId> sent;
   uint32_t sent_blocks = 0;
+  std::vector<Due> sent_due;    // when these are expected back, as far as it is known
   bool refused = false;         // it refused to lend, and has not reported room since
   bool told_who_waits = false;  // by the last answer to its heartbeat
   uint32_t sorted = 0;          // the room by which it is sorted
@@ -49,7 +58,8 @@ struct Demand {
   PeerId debtor;
   uint32_t least = 1;  // together, or not at all
   uint32_t most = 0;
-  Nanos since = 0;  // of the request that needs it, by the leader's clock
+  Nanos since = 0;            // of the request that needs it, by the leader's clock
+  std::optional<Nanos> hold;  // how long it keeps what it borrows, as far as known
 };
 
 // A part of what is lent. before_own: the request goes before the creditor's own.
@@ -85,7 +95,7 @@ class DebtLedger {
 
   // A heartbeat. An earlier life of the instance is forgotten. It makes an instance that refused eligible
   // for recommendations again only if it shows room.
-  // now_there: by the instance's clock. Its figures.own_since is by that, too.
+  // now_there: by the instance's clock. So are the times in its figures.
   // Returns whether it would lend other than before, or needs other than before itself.
   bool update(const PeerId& id, InstanceFigures figures, Nanos now, int64_t now_there);
   bool update(const PeerId& id, InstanceFigures figures, Nanos now) {
@@ -106,7 +116,7 @@ class DebtLedger {
   // device before host memory, then the most room. What is recommended counts as lent until the creditor's
   // next heartbeat. Without `to_creditors` no instance is recommended that itself owes the debtor something.
   // Instances that may lend to one of `kept_for` are left out.
-  Allocation allocate(const Demand& demand, bool to_creditors,
+  Allocation allocate(const Demand& demand, Nanos now, bool to_creditors,
                       const std::optional<Reservation>& before = std::nullopt,
                       std::span<const PeerId> kept_for = {});
   // Whether an instance may lend to a debtor, now or when it has room again.
@@ -119,6 +129,8 @@ class DebtLedger {
   uint64_t room() const { return room_; }
   // The most that the others can lend to a debtor at some time, in all.
   uint64_t lendable_to(const PeerId& debtor) const;
+  // What those that may lend to the debtor expect back, the first first.
+  std::vector<Due> due_for(const PeerId& debtor, bool to_creditors) const;
   // What instances would lend that may lend nothing to any of these debtors.
   uint64_t room_not_for(std::span<const PeerId> debtors, bool to_creditors) const;
   const LedgerEntry* find(const PeerId& id) const;

@@ -7,12 +7,6 @@
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
-namespace {
-
-// Longer loans have no known end, as far as it matters.
-constexpr Nanos kLongestHold = 3600 * kNanosPerSecond;
-
-}  // namespace
 
 void GManager::lead(uint64_t term, Nanos now) {
   if (term <= last_term_) return;
@@ -45,13 +39,15 @@ Status GManager::handle(const PeerId& from, const wire::Heartbeat& message, Nano
                           .device = message.device(),
                           .location = message.location(),
                           .lent = {},
-                          .owed = {}};
+                          .owed = {},
+                          .due = {}};
   if (std::max({figures.room, figures.free, figures.lendable}) > figures.total) {
     return error(ErrorCode::kCorrupt, "of {} blocks {} are free, and {} of {} may be lent", figures.total,
                  figures.free, figures.room, figures.lendable);
   }
   for (const wire::Debt& debt : message.lent()) figures.lent[get(debt.peer())] = debt.blocks();
   for (const wire::Debt& debt : message.owed()) figures.owed[get(debt.peer())] = debt.blocks();
+  for (const wire::Due& due : message.due()) figures.due.push_back({due.at_ns(), due.blocks()});
   const bool shows_room = figures.room > 0;
   const bool other = ledger_.update(from, std::move(figures), now, message.now_ns());
   ++counts_.heartbeats;
@@ -74,11 +70,11 @@ Status GManager::take(const PeerId& from, const wire::Borrow& message, Nanos now
   }
   Wish wish;
   wish.demand = {from, std::max(message.least(), 1u), message.most(),
-                 ledger_.time_of(from, message.since_ns(), message.now_ns(), now)};
+                 ledger_.time_of(from, message.since_ns(), message.now_ns(), now), std::nullopt};
   wish.attempt = message.attempt();
   wish.since_there = message.since_ns();
   wish.asking = message.asking();
-  if (message.hold_ns() > 0 && message.hold_ns() <= kLongestHold) wish.hold = message.hold_ns();
+  if (message.hold_ns() > 0) wish.demand.hold = within_range(message.hold_ns());
   changed_ |= wait_list_.put(std::move(wish), now, settings_.answer);
   return {};
 }
@@ -95,6 +91,7 @@ void GManager::say_who_waits(const PeerId& to, Nanos now) {
   if (first) {
     Nanos own = entry->figures.own > 0 ? entry->figures.own_since : INT64_MAX;
     if (const Wish* its = wait_list_.find(to)) own = std::min(own, its->demand.since);
+    put(first->demand.debtor, standing->mutable_of());
     standing->set_blocks(first->demand.most);
     standing->set_waited_ns(now - first->demand.since);
     standing->set_before_yours(goes_first(first->demand.debtor, first->demand.since, to, own));
@@ -198,7 +195,7 @@ void GManager::tick(Nanos now) {
   if (!leads()) return;
   ledger_.expire(now - settings_.entry_lives);
   if (now >= next_look_) {
-    wait_list_.expire(now - settings_.entry_lives, ledger_, now);
+    wait_list_.expire(now - settings_.entry_lives);
     next_look_ = now + settings_.heartbeat;
     changed_ |= !mutant(Mutant::kPushForgotten);  // what was expected to come back may be late
   }

@@ -45,6 +45,7 @@ Lender::Claim Lender::awaited() const {
 
 void Lender::handle(const wire::Standing& message, Nanos mine, Nanos now) {
   awaited_ = {message.blocks(), now - age_of(0, message.waited_ns())};
+  awaited_by_ = get(message.of());
   awaited_until_ = now + settings_.entry_lives;
   if (mine == INT64_MAX) return;
   // As the leader ordered the two, whatever the clocks say.
@@ -56,31 +57,54 @@ void Lender::handle(const wire::Standing& message, Nanos mine, Nanos now) {
 
 Status Lender::handle(const PeerId& from, const wire::Ask& message, Nanos now) {
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it asks for 0 blocks");
-  Nanos since = now - age_of(message.since_ns(), message.now_ns());
-  if (message.before_own() && own_.blocks > 0) since = std::min(since, own_.since - 1);
-  const uint32_t kept = message.before_own() ? 0 : own_.blocks;
-  const uint32_t free = memory_.free_blocks();
-  const uint32_t blocks = std::min({message.blocks(), room(), free - std::min(free, kept)});
-  std::optional<std::vector<uint32_t>> taken;
-  if (blocks > 0) taken = memory_.take(blocks);
-  if (taken) {
-    grant(from, message, *std::move(taken), since, now);
-  } else {
-    refuse(from, message.ask());
-  }
+  if (message.hold_ns() < 0) return error(ErrorCode::kCorrupt, "it keeps them for {} ns", message.hold_ns());
+  const Question question{.ask = message.ask(),
+                          .blocks = message.blocks(),
+                          .before_own = message.before_own(),
+                          .since = now - age_of(message.since_ns(), message.now_ns()),
+                          .since_there = message.since_ns(),
+                          .hold = message.hold_ns(),
+                          .came = now};
+  const bool later = !memory_.ready() && room() > 0;
+  late_.erase(from);
+  if (later) late_[from] = question;
+  if (later || !try_to_grant(from, question, now)) refuse(from, question.ask, later);
   return {};
 }
 
-void Lender::grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
-                   Nanos now) {
-  const Contract& contract =
-      make_contract(from, message.ask(), std::move(blocks), since, message.since_ns(), now);
+// Those that asked during a long step, the oldest request first.
+void Lender::answer_late(Nanos now) {
+  std::erase_if(late_, [&](const auto& late) { return now - late.second.came >= settings_.recall; });
+  while (!late_.empty() && memory_.ready()) {
+    const auto first = std::min_element(late_.begin(), late_.end(), [](const auto& a, const auto& b) {
+      return goes_first(a.first, a.second.since, b.first, b.second.since);
+    });
+    const auto [from, question] = *first;
+    late_.erase(first);
+    // What the first in the list lacks is not for others.
+    if (awaited_.blocks > 0 && awaited_by_ != from && awaited_.since < question.since) continue;
+    (void)try_to_grant(from, question, now);
+  }
+}
+
+bool Lender::try_to_grant(const PeerId& from, const Question& question, Nanos now) {
+  Nanos since = question.since;
+  if (question.before_own && own_.blocks > 0) since = std::min(since, own_.since - 1);
+  const uint32_t kept = question.before_own ? 0 : own_.blocks;
+  const uint32_t free = memory_.free_blocks();
+  const uint32_t blocks = std::min({question.blocks, room(), free - std::min(free, kept)});
+  std::optional<std::vector<uint32_t>> taken;
+  if (blocks > 0) taken = memory_.take(blocks);
+  if (!taken) return false;
+  Contract& contract = make_contract(from, question.ask, *std::move(taken), since, question.since_there, now);
+  if (question.hold > 0) contract.due = now + within_range(question.hold);
   wire::Envelope answer;
   answer.mutable_granted()->set_ask(contract.ask);
   answer.mutable_granted()->set_contract(contract.id);
   answer.mutable_granted()->set_blocks(contract.lent);
   // A receiver that misses it has deadlines.
   (void)post_.send(from, answer);
+  return true;
 }
 
 uint64_t Lender::lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
@@ -97,8 +121,8 @@ uint64_t Lender::lend_prefix(const PeerId& debtor, std::vector<uint32_t> blocks,
   return make_contract(debtor, 0, std::move(blocks), since, since_there, now, kShowsPrefix | kLendsPrefix).id;
 }
 
-const Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vector<uint32_t> blocks,
-                                      Nanos since, int64_t since_there, Nanos now, uint64_t kind) {
+Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vector<uint32_t> blocks, Nanos since,
+                                int64_t since_there, Nanos now, uint64_t kind) {
   if (contracts_.empty()) next_statement_ = now + settings_.statement;
   const uint64_t id = ++last_contract_ | kind;
   Contract& contract = contracts_[id];
@@ -118,9 +142,10 @@ const Contract& Lender::make_contract(const PeerId& from, uint64_t ask, std::vec
   return contract;
 }
 
-void Lender::refuse(const PeerId& from, uint64_t ask) {
+void Lender::refuse(const PeerId& from, uint64_t ask, bool later) {
   wire::Envelope answer;
   answer.mutable_refused()->set_ask(ask);
+  answer.mutable_refused()->set_later(later);
   // A receiver that misses it has deadlines.
   (void)post_.send(from, answer);
 }
@@ -207,6 +232,7 @@ Status Lender::handle(const PeerId& from, const wire::Needs& message, Nanos) {
 }
 
 void Lender::debtor_lost(const PeerId& debtor) {
+  late_.erase(debtor);
   const auto it = debtors_.find(debtor);
   if (it == debtors_.end()) return;
   for (const uint64_t id : std::set<uint64_t>(it->second.contracts)) end(id);
@@ -310,6 +336,7 @@ void Lender::state(const PeerId& debtor, Nanos now) {
 
 void Lender::tick(Nanos now) {
   collect_unpinned();
+  answer_late(now);
   std::set<PeerId, ByPeer> told;
   if (recalled_ > 0) {
     std::vector<uint64_t> revoked;
@@ -354,12 +381,15 @@ std::string Lender::describe() const {
     for (const uint32_t block : contract.blocks) {
       out += block == Contract::kGone ? std::string(" -") : fmt::format(" {}", block);
     }
+    if (contract.due != INT64_MAX) out += fmt::format(" due {}", contract.due);
     if (contract.keep) out += fmt::format(" keep {} by {}", *contract.keep, contract.revoke_at);
     out += contract.settling ? " settling\n" : "\n";
   }
   for (const auto& [id, debtor] : debtors_) {
     out += fmt::format("  {} has {}, needs it since {}\n", name_of(id), debtor.blocks, debtor.needed_since);
   }
+  for (const auto& [id, late] : late_)
+    out += fmt::format("  {} asked at {} for {}\n", name_of(id), late.came, late.blocks);
   if (awaited_.blocks > 0) {
     out +=
         fmt::format("  a peer lacks {} since {} until {}\n", awaited_.blocks, awaited_.since, awaited_until_);

@@ -33,6 +33,8 @@ namespace kvasir::cluster {
 class LendableMemory {
  public:
   virtual ~LendableMemory() = default;
+  // Whether blocks can be taken now, if there are any.
+  virtual bool ready() const { return true; }
   // So many blocks, or none.
   virtual std::optional<std::vector<uint32_t>> take(uint32_t blocks) = 0;
   virtual void give_back(std::span<const uint32_t> blocks) = 0;
@@ -68,6 +70,7 @@ struct Contract {
   std::vector<uint32_t> blocks;  // by slot; kGone: given back, for good
   uint32_t lent = 0;             // slots that are not gone
   std::optional<uint32_t> keep;  // recalled: so many may stay
+  Nanos due = INT64_MAX;         // when it is expected back, by our clock; INT64_MAX: unknown
   Nanos revoke_at = INT64_MAX;   // of a recall for the creditor's own need
   // Its blocks are the creditor's own, which may be in use there: when they are back they need not be free.
   bool lends_prefix() const { return (id & kLendsPrefix) != 0; }
@@ -87,13 +90,15 @@ class Lender {
 
   Status handle(const PeerId& from, const wire::Ask& message, Nanos now);
   // Answers an Ask that is not for this lender to judge.
-  void refuse(const PeerId& from, uint64_t ask);
+  void refuse(const PeerId& from, uint64_t ask, bool later = false);
   Status handle(const PeerId& from, const wire::GiveBack& message, Nanos now);
   Status handle(const PeerId& from, const wire::AskStatement& message, Nanos now);
   Status handle(const PeerId& from, const wire::Needs& message, Nanos now);
   // Of the leader. mine: arrival of the request of this instance that the leader compared; INT64_MAX: of
   // none.
   void handle(const wire::Standing& message, Nanos mine, Nanos now);
+  // What the debtor asked for during a step of the engine is not granted any more.
+  void forget_late(const PeerId& debtor) { late_.erase(debtor); }
   // Makes a loan for which there was no Ask. Returns its number. REQUIRES: 0 < blocks <= what
   // room() was before they were taken
   uint64_t lend(const PeerId& debtor, std::vector<uint32_t> blocks, Nanos since, int64_t since_there,
@@ -141,7 +146,9 @@ class Lender {
 
   // Blocks that would be lent to a peer now, for a request that is older than all others.
   uint32_t room() const;
-  // The same for blocks that are here and need no free memory.
+  // The same while it can lend; else 0.
+  uint32_t room_now() const { return memory_.ready() ? room() : 0; }
+  // As room(), for blocks that are here and need no free memory.
   uint32_t room_for_prefixes() const { return lending_ && recalled_ == 0 ? under_cap() : 0; }
   // The most that it lends in all, if nothing else uses its memory.
   uint32_t lendable() const { return lending_ ? std::min(settings_.lend_cap, memory_.total_blocks()) : 0; }
@@ -163,6 +170,15 @@ class Lender {
   std::string describe() const;
 
  private:
+  struct Question {
+    uint64_t ask = 0;
+    uint32_t blocks = 0;
+    bool before_own = false;
+    Nanos since = 0;  // when the request arrived that needs them, by our clock
+    int64_t since_there = 0;
+    Nanos hold = 0;
+    Nanos came = 0;
+  };
   struct Debtor {
     uint32_t blocks = 0;
     std::set<uint64_t> contracts;
@@ -173,10 +189,11 @@ class Lender {
 
   Contract* find(const PeerId& debtor, uint64_t contract);
   uint32_t under_cap() const;
-  void grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
-             Nanos now);
-  const Contract& make_contract(const PeerId& debtor, uint64_t ask, std::vector<uint32_t> blocks, Nanos since,
-                                int64_t since_there, Nanos now, uint64_t kind = 0);
+  // False: there is nothing for it.
+  bool try_to_grant(const PeerId& from, const Question& question, Nanos now);
+  void answer_late(Nanos now);
+  Contract& make_contract(const PeerId& debtor, uint64_t ask, std::vector<uint32_t> blocks, Nanos since,
+                          int64_t since_there, Nanos now, uint64_t kind = 0);
   // Changes what a contract may keep, and counts.
   void set_keep(Contract& contract, std::optional<uint32_t> keep);
   void count_returned(Contract& contract, uint32_t blocks);
@@ -201,7 +218,9 @@ class Lender {
   Claim own_;
   // The first waiting request of a peer, unless the leader repeats it by then.
   Claim awaited_;
+  PeerId awaited_by_;
   Nanos awaited_until_ = 0;
+  std::map<PeerId, Question, ByPeer> late_;  // by debtor, the last that came during the engine's step
 };
 
 }  // namespace kvasir::cluster

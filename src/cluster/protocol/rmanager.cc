@@ -102,7 +102,7 @@ bool RManager::gone() const {
 void RManager::heartbeat(Nanos now) {
   next_heartbeat_ = now + settings_.heartbeat;
   last_heartbeat_ = now;
-  told_room_ = lender_.room();
+  told_room_ = lender_.room_now();
   wire::Envelope message;
   wire::Heartbeat* body = message.mutable_heartbeat();
   body->set_term(term_);
@@ -122,6 +122,12 @@ void RManager::heartbeat(Nanos now) {
     put(creditor, debt->mutable_peer());
     debt->set_blocks(blocks);
   }
+  for (const auto& [id, contract] : lender_.contracts()) {
+    if (contract.due == INT64_MAX || mutant(Mutant::kDueUntold)) continue;
+    wire::Due* due = body->add_due();
+    due->set_blocks(contract.lent);
+    due->set_at_ns(contract.due);
+  }
   if (lender_.own().blocks > 0) {
     body->set_own(lender_.own().blocks);
     body->set_own_since_ns(lender_.own().since);
@@ -135,12 +141,15 @@ void RManager::heartbeat(Nanos now) {
 void RManager::after(Nanos now) {
   if (settlement_ && lender_.settled()) end_settlement(now);
   // Room that somebody waits for is told sooner.
-  if (term_ != 0 && lender_.awaited().blocks > 0 && lender_.room() > told_room_)
+  if (term_ != 0 && lender_.awaited().blocks > 0 && lender_.room_now() > told_room_)
     next_heartbeat_ = std::min(next_heartbeat_, last_heartbeat_ + settings_.heartbeat / 4);
 }
 
 void RManager::tick(Nanos now) {
   if (settlement_ && now >= settlement_->until) end_settlement(now);
+  if (!settings_.lend_to_creditors) {
+    for (const auto& [creditor, contracts] : borrower_.contracts()) lender_.forget_late(creditor);
+  }
   lender_.tick(now);
   borrower_.tick(now);
   if (now >= next_heartbeat_) heartbeat(now);

@@ -1,11 +1,29 @@
 #include "cluster/protocol/wait_list.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/mutant.h"
 
 namespace kvasir::cluster {
+namespace {
+
+// When there will be enough for a wish as far as the loans' ends are known, and what will be left then.
+struct Earliest {
+  Nanos at = 0;
+  uint32_t spare = 0;
+};
+
+Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, Nanos now,
+                  bool to_creditors) {
+  uint64_t sum = room;
+  for (const Due& due : ledger.due_for(demand.debtor, to_creditors)) {
+    sum += due.blocks;
+    if (sum >= demand.least) return {std::max(due.at, now), static_cast<uint32_t>(sum - demand.least)};
+  }
+  return {};
+}
+
+}  // namespace
 
 void WaitList::take_out(Debtor& debtor) {
   if (!debtor.wish) return;
@@ -33,81 +51,22 @@ bool WaitList::put(Wish wish, Nanos now, Nanos answer) {
 }
 
 void WaitList::remove(const PeerId& instance) {
-  std::erase_if(loans_, [&](const auto& loan) {
-    return loan.second.debtor == instance || loan.second.creditor == instance;
-  });
   const auto it = debtors_.find(instance);
   if (it == debtors_.end()) return;
   take_out(it->second);
   debtors_.erase(it);
 }
 
-void WaitList::expire(Nanos since, const DebtLedger& ledger, Nanos now) {
+void WaitList::expire(Nanos since) {
   for (auto it = debtors_.begin(); it != debtors_.end();) {
     const auto debtor = it++;
     if (debtor->second.heard < since) remove(PeerId(debtor->first));
   }
-  std::set<const Loan*> gone;
-  for (const Left& left : this->left(ledger, now)) {
-    const LedgerEntry* creditor = ledger.find(left.loan->creditor);
-    const bool back = creditor ? left.blocks == 0 && creditor->heard > left.loan->known
-                               : left.end <= now || left.end == kNever;
-    if (back) gone.insert(left.loan);
-  }
-  std::erase_if(loans_, [&](const auto& loan) { return gone.contains(&loan.second); });
 }
 
 void WaitList::clear() {
   order_.clear();
   debtors_.clear();
-  loans_.clear();
-}
-
-// A heartbeat says how much a debtor still owes a creditor, not which of its loans are back. Late loans are
-// taken to be back first, then those that end last. So ends may be believed too early, which keeps later
-// wishes waiting, and never too late, which would delay the first wish.
-std::vector<WaitList::Left> WaitList::left(const DebtLedger& ledger, Nanos now) const {
-  std::vector<Left> out;
-  // Those that a heartbeat knows of, by creditor and debtor.
-  std::map<PeerId, std::map<PeerId, std::vector<size_t>, ByPeer>, ByPeer> told;
-  for (const auto& [end, loan] : loans_) {
-    const LedgerEntry* creditor = ledger.find(loan.creditor);
-    if (creditor && creditor->heard > loan.made) told[loan.creditor][loan.debtor].push_back(out.size());
-    out.push_back({end, &loan, loan.blocks});
-  }
-  for (const auto& [creditor, debtors] : told) {
-    const auto& lent = ledger.find(creditor)->figures.lent;
-    for (const auto& [debtor, loans] : debtors) {
-      const auto there = lent.find(debtor);
-      uint64_t back = 0;
-      for (const size_t i : loans) back += out[i].blocks;
-      back -= std::min<uint64_t>(back, there == lent.end() ? 0 : there->second);
-      const auto comes_back = [&](Left& left) {
-        const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(back, left.blocks));
-        left.blocks -= blocks;
-        back -= blocks;
-      };
-      for (const size_t i : loans) {
-        if (out[i].end <= now) comes_back(out[i]);
-      }
-      for (auto i = loans.rbegin(); i != loans.rend(); ++i) comes_back(out[*i]);
-    }
-  }
-  return out;
-}
-
-WaitList::Earliest WaitList::earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger,
-                                      Nanos now, bool to_creditors) const {
-  uint64_t sum = room;
-  for (const Left& left : this->left(ledger, now)) {
-    if (left.end == kNever) break;
-    const LedgerEntry* creditor = ledger.find(left.loan->creditor);
-    // One that has refused lends again when its blocks are back.
-    if (!creditor || !ledger.may_ever_lend(*creditor, demand.debtor, to_creditors)) continue;
-    sum += left.blocks;
-    if (sum >= demand.least) return {std::max(left.end, now), static_cast<uint32_t>(sum - demand.least)};
-  }
-  return {};
 }
 
 std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_creditors) {
@@ -135,14 +94,14 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
       keep_for(wish.demand.debtor);
       continue;
     }
-    const bool in_time = first && wish.hold && now + *wish.hold <= first->at;
+    const bool in_time = first && wish.demand.hold && now + *wish.demand.hold <= first->at;
     const bool behind = first && !in_time && !mutant(Mutant::kHeadDelayed);
     // Most of those that wait need no look at the creditors.
     if (ledger.room() == 0 && (first || wish.demand.least <= 1)) continue;
     if (first && wish.demand.least > (behind ? beside + first->spare : ledger.room())) continue;
     if (wish.demand.least > open && (first || wish.demand.least <= 1)) continue;
     Allocation found =
-        ledger.allocate(wish.demand, to_creditors,
+        ledger.allocate(wish.demand, now, to_creditors,
                         behind ? std::optional(Reservation{waits, first->spare}) : std::nullopt, asking);
     if (found.shares.empty()) {
       if (!first && wish.demand.least > 1) {
@@ -157,9 +116,6 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
       got += share.blocks;
       const LedgerEntry* creditor = ledger.find(share.creditor);
       if (behind && ledger.may_lend(*creditor, waits, to_creditors)) first->spare -= share.blocks;
-      // The debtor asks within `answer`, and as long a message may take.
-      loans_.emplace(wish.hold ? now + *wish.hold : kNever,
-                     Loan{wish.demand.debtor, share.creditor, share.blocks, now, now + 2 * debtor.answer});
     }
     debtor.served = wish.attempt;
     debtor.answers_until = now + debtor.answer;
@@ -203,13 +159,9 @@ std::string WaitList::describe() const {
     if (debtor.wish) {
       const Demand& demand = debtor.wish->demand;
       out += fmt::format(" wants {}..{} for {}, attempt {}", demand.least, demand.most,
-                         debtor.wish->hold.value_or(-1), debtor.wish->attempt);
+                         demand.hold.value_or(-1), debtor.wish->attempt);
     }
     out += "\n";
-  }
-  for (const auto& [end, loan] : loans_) {
-    out += fmt::format("  {} blocks of {} to {} until {}, since {}\n", loan.blocks, name_of(loan.creditor),
-                       name_of(loan.debtor), end, loan.made);
   }
   return out;
 }

@@ -7,8 +7,9 @@
 // The first wish takes what there is. If it wants more at once than there is, memory is kept for it: a later
 // wish gets memory that the first may use only if, by the known ends of loans, the first is not delayed,
 // because the later one ends before enough comes back, or leaves enough ("EASY backfilling": Lifka, "The
-// ANL/IBM SP scheduling system", 1995). A loan that is late may come back at any moment. Nothing is kept for
-// a wish that wants more than all others together ever lend.
+// ANL/IBM SP scheduling system", 1995). When loans end their creditors say (DebtLedger::due_for). A loan that
+// is late may come back at any moment. Nothing is kept for a wish that wants more than all others together
+// ever lend.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,9 @@ namespace kvasir::cluster {
 
 struct Wish {
   Demand demand;
-  uint64_t attempt = 0;       // its debtor's number for it
-  int64_t since_there = 0;    // Demand::since by the debtor's clock, which tells requests apart
-  std::optional<Nanos> hold;  // how long it keeps what it borrows, as far as known
-  bool asking = false;        // the debtor asks those that it was told of
+  uint64_t attempt = 0;     // its debtor's number for it
+  int64_t since_there = 0;  // Demand::since by the debtor's clock, which tells requests apart
+  bool asking = false;      // the debtor asks those that it was told of
 };
 
 // A wish whose turn it is. Never without shares.
@@ -45,10 +45,10 @@ class WaitList {
   // was served less than `answer` ago, one under the same attempt is ignored, for its debtor did not know,
   // and so is that it asks creditors. Returns whether another wish may have its turn now than before.
   bool put(Wish wish, Nanos now, Nanos answer);
-  // Forgets what an instance wants, has borrowed and has lent.
+  // Forgets what an instance wants.
   void remove(const PeerId& instance);
-  // Forgets debtors that were last heard of before `since`, and loans that their creditors no longer show.
-  void expire(Nanos since, const DebtLedger& ledger, Nanos now);
+  // Forgets debtors that were last heard of before `since`.
+  void expire(Nanos since);
   void clear();
 
   // The wishes whose turn it is. Each counts as lent in the ledger, and what it got less than it wants stays
@@ -60,13 +60,10 @@ class WaitList {
   const Wish* find(const PeerId& debtor) const;
   // The arrival by which the debtor's last wish was put in its place.
   std::optional<Nanos> served_since(const PeerId& debtor) const;
-  // Whether it is known of any loan when it ends.
-  bool knows_an_end() const { return !loans_.empty() && loans_.begin()->first != kNever; }
   size_t size() const { return order_.size(); }
   std::string describe() const;
 
  private:
-  static constexpr Nanos kNever = INT64_MAX;
   struct Debtor {
     Nanos heard = 0;
     Nanos since = 0;  // of its last wish
@@ -82,33 +79,10 @@ class WaitList {
       return goes_first(a.second, a.first, b.second, b.first);
     }
   };
-  struct Loan {
-    PeerId debtor;
-    PeerId creditor;
-    uint32_t blocks = 0;
-    Nanos made = 0;
-    Nanos known = 0;  // a heartbeat of the creditor after this time shows it if it was made
-  };
-  // What is left of a loan, by its creditor's last heartbeat.
-  struct Left {
-    Nanos end = 0;
-    const Loan* loan = nullptr;
-    uint32_t blocks = 0;
-  };
-  // When there will be enough for a wish as far as the loans' ends are known, and what will be left then.
-  struct Earliest {
-    Nanos at = 0;
-    uint32_t spare = 0;
-  };
-
-  std::vector<Left> left(const DebtLedger& ledger, Nanos now) const;
-  Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, Nanos now,
-                    bool to_creditors) const;
   void take_out(Debtor& debtor);
 
   std::map<PeerId, Debtor, ByPeer> debtors_;
   std::map<Place, Debtor*, ByPlace> order_;  // those with a wish
-  std::multimap<Nanos, Loan> loans_;         // by their end; kNever: it is not known
 };
 
 }  // namespace kvasir::cluster

@@ -1,7 +1,9 @@
 // The endpoints that need no body: models, health, metrics, version.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -67,7 +69,8 @@ void handle_health(Exchange& exchange) {
 void handle_livez(Exchange& exchange) {
   const ServerContext& server = exchange.server();
   if (auto e = server.failure()) return exchange.respond(error_response(*e));
-  const Nanos silent = server.service ? server.service->backend->silent_for() : 0;
+  const ModelService* service = server.service.get();
+  const Nanos silent = service && service->backend ? service->backend->silent_for() : 0;
   if (silent > server.options.liveness_timeout) {
     return exchange.respond(error_response(unavailable(
         fmt::format("the engine has shown no sign of life for {:.0f} s; the process should be restarted",
@@ -87,11 +90,28 @@ void handle_metrics(Exchange& exchange) {
   const ModelService* service = server.service.get();
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  const Backend* backend = service ? service->backend : nullptr;
   response.body = metrics_text(
-      service ? &service->backend->metrics() : nullptr, *server.counters, server.options.model_names.front(),
-      service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
+      backend ? &backend->metrics() : nullptr, *server.counters, server.options.model_names.front(),
+      backend ? backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
       outside_metrics(server), server.keys.get(), server.options.metrics_prefix);
   exchange.respond(response);
+}
+
+// On a worker: what it is made of is copied under a lock that the engine's turns take, too.
+void handle_cluster_status(Exchange& exchange) {
+  const std::shared_ptr<const ModelService> service = exchange.server().service;
+  if (!service) return exchange.respond(error_response(*exchange.server().not_ready()));
+  if (!service->cluster_status) {
+    ApiError e;
+    e.status = 404;
+    e.message = "this instance is in no cluster";
+    e.code = "not_found";
+    return exchange.respond(error_response(e));
+  }
+  exchange.run_on_worker([service](const std::string&, const std::atomic<bool>&) -> Exchange::Then {
+    return [text = service->cluster_status()](Exchange& x) { x.respond(json_response(text)); };
+  });
 }
 
 // From now on the server takes no new requests, as after SIGTERM, but goes on running. It may be asked again,

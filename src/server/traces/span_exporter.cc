@@ -54,7 +54,7 @@ Result<std::unique_ptr<SpanExporter>> SpanExporter::start(SpanExporterOptions op
                              {"host.name", this_host()},
                              {"process.pid", int64_t{getpid()}}};
   std::unique_ptr<SpanExporter> exporter(new SpanExporter(std::move(options), std::move(resource)));
-  KV_ASSIGN_OR_RETURN(exporter->poster_, HttpPoster::create(std::move(url), [e = exporter.get()] {
+  KV_ASSIGN_OR_RETURN(exporter->poster_, HttpClient::create(std::move(url), [e = exporter.get()] {
                         return e->flush_is_over();
                       }));
   exporter->thread_ = std::thread([e = exporter.get()] { e->run(); });
@@ -150,7 +150,7 @@ void SpanExporter::send(const std::vector<Span>& batch) {
 
 std::optional<uint64_t> SpanExporter::try_once(const std::string& body, uint64_t spans, Nanos timeout,
                                                Nanos& pause) {
-  const Result<PostAnswer> answer = poster_->post(body, timeout);
+  const Result<HttpAnswer> answer = poster_->post(body, timeout);
   if (!answer.ok()) {
     say_trouble(answer.status().message(), kTriedAgain);
     return std::nullopt;

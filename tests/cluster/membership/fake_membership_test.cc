@@ -99,45 +99,6 @@ TEST(FakeMembership, ACutOffMemberComesBackAsItWasOrWithANewEpoch) {
   EXPECT_EQ(describe(w.b->poll()), "-c/3 +a/4");
 }
 
-TEST(FakeMembership, AStatusIsShownWhileItsMemberLives) {
-  FakeWorld w;
-  w.a->publish("early");
-  EXPECT_EQ(w.directory.status("a"), std::nullopt);
-  w.join_all();
-  w.b->poll();
-  EXPECT_EQ(w.directory.status("a"), "early");
-  EXPECT_EQ(w.directory.status("b"), std::nullopt);
-  w.a->publish("{}");
-  w.b->publish(std::string(kMaxStatusBytes, 'b'));
-  w.b->publish(std::string(kMaxStatusBytes + 1, 'c'));
-  EXPECT_EQ(w.directory.status("a"), "{}");
-  EXPECT_EQ(w.directory.status("b"), std::string(kMaxStatusBytes, 'b'));
-  EXPECT_EQ(describe(w.b->poll()), "");
-
-  // Cut off: what the directory has stays, as long as the lease, and what is new comes when it is healed.
-  w.directory.partition("a");
-  w.a->publish("late");
-  EXPECT_EQ(w.directory.status("a"), "{}");
-  w.clock.advance(kFakeTtl);
-  EXPECT_EQ(w.directory.status("a"), std::nullopt);
-  w.directory.heal("a");
-  EXPECT_EQ(w.directory.status("a"), "late");
-  w.directory.go_down();
-  w.a->publish("later");
-  EXPECT_EQ(w.directory.status("a"), "late");
-  w.directory.come_up();
-  EXPECT_EQ(w.directory.status("a"), "later");
-
-  w.b->leave();
-  EXPECT_EQ(w.directory.status("b"), std::nullopt);
-  w.directory.kill("a");
-  w.clock.advance(kFakeTtl);
-  EXPECT_EQ(w.directory.status("a"), std::nullopt);
-  auto again = w.directory.handle();
-  take(again->join(some_member("a")));
-  EXPECT_EQ(w.directory.status("a"), std::nullopt);
-}
-
 TEST(FakeMembership, ADirectoryThatIsDownEndsNoLease) {
   FakeWorld w;
   w.join_all();

@@ -104,6 +104,7 @@ TEST(MemberJson, ComesBackAsItWas) {
   Member member = some_member("a");
   member.id.epoch = 7;
   member.http_address = "http://\xc3\xa9:1 \"quoted\"";
+  member.status_address = "http://10.0.0.1:9000";
   const auto back = member_from_json(member_to_json(member), member.id);
   ASSERT_TRUE(back.ok()) << back.status().message();
   EXPECT_EQ(*back, member);
@@ -134,6 +135,13 @@ TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
   std::string unsaid = whole;
   unsaid.replace(lends + 1, 5, "lent_");
   EXPECT_EQ(member_from_json(unsaid, {"a", 1}).value().lends_cells, 0u);
+  std::string elsewhere = whole;
+  const size_t status = elsewhere.find("\"status_address\":\"\"");
+  ASSERT_NE(status, std::string::npos) << whole;
+  elsewhere.replace(status + 17, 2, "{}");
+  EXPECT_FALSE(member_from_json(elsewhere, {"a", 1}).ok()) << "a text, if it is there";
+  elsewhere.replace(status + 1, 6, "former");
+  EXPECT_EQ(member_from_json(elsewhere, {"a", 1}).value().status_address, "");
   for (const std::string& text :
        {std::string(), std::string("7"), std::string("{"), std::string(1 << 20, '[')}) {
     EXPECT_EQ(member_from_json(text, {"a", 1}).status().code(), ErrorCode::kCorrupt);

@@ -18,8 +18,9 @@ class CountedMemory final : public LendableMemory {
   explicit CountedMemory(uint32_t blocks) : total_(blocks), free_(blocks) {
     std::iota(free_.rbegin(), free_.rend(), 0u);
   }
+  bool ready() const override { return !busy; }
   std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
-    if (blocks > free_.size()) return std::nullopt;
+    if (busy || blocks > free_.size()) return std::nullopt;
     std::vector<uint32_t> out(free_.end() - blocks, free_.end());
     free_.resize(free_.size() - blocks);
     return out;
@@ -44,8 +45,8 @@ class CountedMemory final : public LendableMemory {
   }
   LendableCells::BlockShape block_shape() const override { return shape; }
   LendableCells::BlockShape shape = {64, 2};
-  uint32_t has = 0;  // blocks of any chain
-  bool busy = false;
+  uint32_t has = 0;   // blocks of any chain
+  bool busy = false;  // its engine is in a step
   uint32_t asked = 0;
   std::vector<uint32_t> kept;  // cells of the last prefix that is
 

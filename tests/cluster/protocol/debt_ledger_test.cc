@@ -24,7 +24,8 @@ InstanceFigures figures(uint32_t room, const std::string& location, bool device 
 std::vector<std::string> creditors(DebtLedger& ledger, const std::string& debtor, uint32_t blocks,
                                    uint32_t least = 1) {
   std::vector<std::string> out;
-  for (const Share& share : ledger.allocate({named(debtor), least, blocks, 0}, true).shares) {
+  for (const Share& share :
+       ledger.allocate({named(debtor), least, blocks, 0, std::nullopt}, 0, true).shares) {
     out.push_back(fmt::format("{} {}", share.creditor.instance, share.blocks));
   }
   return out;
@@ -77,7 +78,7 @@ TEST(DebtLedger, TheLeastComesOfAsManyAsItTakesOrOfNone) {
   DebtLedger ledger;
   for (const char* name : {"a", "b", "c", "d"}) ledger.update(named(name), figures(10, ""), 0);
   EXPECT_EQ(creditors(ledger, "me", 50, 41), Names{});
-  EXPECT_EQ(ledger.allocate({named("me"), 41, 50, 0}, true).room, 40u);
+  EXPECT_EQ(ledger.allocate({named("me"), 41, 50, 0, std::nullopt}, 0, true).room, 40u);
   EXPECT_EQ(creditors(ledger, "me", 50, 31), (Names{"a 10", "b 10", "c 10", "d 10"}));
   EXPECT_EQ(creditors(ledger, "me", 1), Names{}) << "until they are heard of, all of it is lent";
 }
@@ -88,7 +89,7 @@ TEST(DebtLedger, NeitherTheDebtorNorARefuserIsACreditor) {
   ledger.update(named("refuser"), figures(70, "z/r/1"), 0);
   ledger.update(named("other"), figures(40, "z/r/1"), 0);
   ledger.refused(named("refuser"));
-  EXPECT_EQ(ledger.allocate({named("me"), 60, 60, 0}, true).room, 40u);
+  EXPECT_EQ(ledger.allocate({named("me"), 60, 60, 0, std::nullopt}, 0, true).room, 40u);
 }
 
 TEST(DebtLedger, NorOneThatOwesItSomething) {
@@ -96,8 +97,8 @@ TEST(DebtLedger, NorOneThatOwesItSomething) {
   InstanceFigures owes = figures(50, "");
   owes.owed[named("me")] = 1;
   ledger.update(named("a"), owes, 0);
-  EXPECT_TRUE(ledger.allocate({named("me"), 1, 10, 0}, false).shares.empty());
-  EXPECT_EQ(ledger.allocate({named("you"), 1, 10, 0}, false).shares.size(), 1u);
+  EXPECT_TRUE(ledger.allocate({named("me"), 1, 10, 0, std::nullopt}, 0, false).shares.empty());
+  EXPECT_EQ(ledger.allocate({named("you"), 1, 10, 0, std::nullopt}, 0, false).shares.size(), 1u);
   EXPECT_EQ(creditors(ledger, "me", 10), Names{"a 10"});
 }
 
@@ -110,7 +111,7 @@ TEST(DebtLedger, WhatACreditorNeedsForAnOlderRequestIsNoRoom) {
   needs.own_since = 100;
   const auto lent = [&](const std::string& debtor, Nanos since) {
     ledger.update(named("a"), needs, 200);
-    const auto shares = ledger.allocate({named(debtor), 1, 50, since}, true).shares;
+    const auto shares = ledger.allocate({named(debtor), 1, 50, since, std::nullopt}, 0, true).shares;
     return std::pair(shares.at(0).blocks, shares.at(0).before_own);
   };
   EXPECT_EQ(lent("b", 101), std::pair(20u, false));
@@ -177,12 +178,14 @@ TEST(DebtLedger, AQuestionDoesNotLookAtThoseWithoutRoom) {
 TEST(DebtLedger, OfWhatIsReservedOnlyTheSpareIsLent) {
   DebtLedger ledger;
   for (const char* name : {"a", "b", "c"}) ledger.update(named(name), figures(10, ""), 0);
-  const Allocation found = ledger.allocate({named("d"), 1, 30, 0}, true, Reservation{named("b"), 7});
+  const Allocation found =
+      ledger.allocate({named("d"), 1, 30, 0, std::nullopt}, 0, true, Reservation{named("b"), 7});
   EXPECT_EQ(found.room, 17u);
   uint32_t reserved = 0;
   for (const Share& share : found.shares) reserved += share.creditor == named("b") ? 0 : share.blocks;
   EXPECT_EQ(reserved, 7u);
-  EXPECT_TRUE(ledger.allocate({named("b"), 11, 30, 0}, true, Reservation{named("d"), 3}).shares.empty());
+  EXPECT_TRUE(ledger.allocate({named("b"), 11, 30, 0, std::nullopt}, 0, true, Reservation{named("d"), 3})
+                  .shares.empty());
 }
 
 TEST(DebtLedger, SilenceAndANewLifeEndAnEntry) {

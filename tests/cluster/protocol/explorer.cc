@@ -34,6 +34,7 @@ uint32_t weight(Choice::Kind kind) {
     case Choice::Kind::kRecall:
     case Choice::Kind::kUse:
     case Choice::Kind::kKeep:
+    case Choice::Kind::kStep:
     case Choice::Kind::kLose:
     case Choice::Kind::kLate:
       return 3;

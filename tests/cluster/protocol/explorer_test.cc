@@ -175,6 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{Mutant::kHeadDelayed, "head_delayed", any, " gathers, which came earlier"},
                     Fault{Mutant::kRestPassed, "rest_passed", any, " waits for, which came earlier"},
                     Fault{Mutant::kPartKept, "part_kept", any, " keeps a part of"},
+                    Fault{Mutant::kDueUntold, "due_untold", any, " lends is due"},
                     Fault{Mutant::kPushForgotten, "push_forgotten", any, " waits although there is room"},
                     Fault{Mutant::kRefuserRecommended, "refuser_recommended", any, ", which has refused"},
                     Fault{Mutant::kOldTermObeyed, "old_term", any, " obeys term "},

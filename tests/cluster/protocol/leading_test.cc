@@ -169,6 +169,26 @@ TEST(Leading, ANewLeaderKnowsTheLedgerFromHeartbeats) {
   EXPECT_EQ(all.at(0).gmanager().ledger().size(), 0u);
 }
 
+// a has lent 6 of its 8 for ten seconds. d wants all 8 at once; until then c may have the other 2, if it
+// knows that it ends before.
+TEST(Leading, ANewLeaderKnowsWhenLoansEnd) {
+  for (const Nanos hold : {Nanos{5}, Nanos{15}}) {
+    Instances all({8, 0, 0, 0});
+    all.want(1, 6, std::nullopt, 0, 10 * kNanosPerSecond);
+    all.deliver();
+    ASSERT_EQ(all.events(1, Event::kGranted).size(), 1u);
+    for (size_t i = 0; i < 4; ++i) all.at(i).leader(all.id(2), 2, all.now());
+    all.run(kNanosPerSecond);
+    all.want(3, 8, std::nullopt, 8);
+    all.run(kNanosPerMilli);
+    all.want(2, 2, std::nullopt, 0, hold * kNanosPerSecond);
+    all.run(kNanosPerSecond);
+    EXPECT_EQ(all.events(2, Event::kGranted).size(), hold == 5 ? 1u : 0u);
+    EXPECT_TRUE(all.events(3, Event::kGranted).empty());
+    EXPECT_EQ(all.at(2).gmanager().ledger().find(all.id(0))->figures.due.at(0).blocks, 6u);
+  }
+}
+
 TEST(Leading, AWishToADeadLeaderIsToldTheNext) {
   Instances all({8, 8, 8});
   all.kill(0);

@@ -106,6 +106,77 @@ TEST(Lending, WhatDoesNotFitIsRefusedAndTheNextCreditorIsAsked) {
   EXPECT_TRUE(all.at(0).gmanager().ledger().find(all.id(1))->refused);
 }
 
+// The leader does not know yet that b is busy, and names it first.
+TEST(Lending, ACreditorInALongStepHoldsUpNobody) {
+  Instances all({0, 8, 8});
+  all.memory(1).busy = true;
+  all.want(0, 4);
+  all.deliver();
+  const auto granted = all.events(0, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].contract.creditor, all.id(2)) << "with no time in between";
+  EXPECT_EQ(granted[0].blocks, 4u);
+  // What b lends when its step has ended comes too late.
+  all.memory(1).busy = false;
+  all.run(kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  EXPECT_EQ(all.memory(1).free_blocks(), 8u);
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+}
+
+TEST(Lending, ACreditorLendsWhenItsStepEndsWhatIsStillLacking) {
+  for (const uint32_t still : {4u, 1u}) {
+    Instances all({0, 8});
+    all.memory(1).busy = true;
+    const Nanos since = all.now();
+    all.want(0, 4, since);
+    all.run(kNanosPerSecond);
+    EXPECT_EQ(all.at(0).gmanager().counts().denied, 1u) << "it is not named again while it shows no room";
+    EXPECT_EQ(all.at(0).gmanager().ledger().find(all.id(1))->figures.room, 0u);
+    all.want(0, still, since);
+    all.memory(1).busy = false;
+    all.at(1).tick(all.now());
+    all.deliver();
+    const auto granted = all.events(0, Event::kGranted);
+    ASSERT_EQ(granted.size(), 1u);
+    EXPECT_EQ(granted[0].blocks, still);
+    EXPECT_EQ(all.memory(1).free_blocks(), 8 - still);
+    EXPECT_EQ(all.borrower(0).wanted().most, 0u);
+  }
+}
+
+TEST(Lending, WhatIsWantedAtOnceIsNotTakenLate) {
+  Instances all({0, 8});
+  all.memory(1).busy = true;
+  all.want(0, 6, all.now(), 4);
+  all.run(kNanosPerSecond);
+  all.memory(1).busy = false;
+  all.at(1).tick(all.now());
+  all.deliver();
+  // The late loan went back, and what was advised then is another one.
+  all.run(kNanosPerSecond);
+  const auto granted = all.events(0, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].blocks, 6u);
+  EXPECT_EQ(all.memory(1).free_blocks(), 2u);
+}
+
+TEST(Lending, AnOlderRequestThatWaitsGoesBeforeOneThatAskedDuringTheStep) {
+  Instances all({0, 8, 0});
+  const Nanos older = all.now();
+  all.run(kNanosPerMilli);
+  all.memory(1).busy = true;
+  all.want(0, 8);
+  all.deliver();
+  all.want(2, 8, older);
+  all.run(kNanosPerSecond / 2);  // b hears who waits
+  all.memory(1).busy = false;
+  all.run(kNanosPerSecond / 2);
+  EXPECT_TRUE(all.events(0, Event::kGranted).empty());
+  ASSERT_EQ(all.events(2, Event::kGranted).size(), 1u);
+  EXPECT_EQ(all.lender(1).by_debtor().at(all.id(2)), 8u);
+}
+
 TEST(Lending, ACreditorLendsWhatThereIs) {
   Instances all({0, 8, 8});
   ASSERT_TRUE(all.memory(1).take(5));

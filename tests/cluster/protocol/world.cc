@@ -226,6 +226,7 @@ std::vector<Choice> World::choices() const {
     if (config_.own_use && instance.memory->free_blocks() > 0) out.push_back({Kind::kUse, i});
     if (instance.memory->used() > 0) out.push_back({Kind::kDisuse, i});
     if (!instance.readings.empty()) out.push_back({Kind::kEndRead, i});
+    if (config_.own_use) out.push_back({Kind::kStep, i});
     if (instance.questions.empty() && may(Kind::kPrompt)) {
       out.push_back({Kind::kPrompt, i, 0, 1});
       out.push_back({Kind::kPrompt, i, 0, 2});
@@ -320,6 +321,9 @@ void World::apply(const Choice& choice) {
     }
     case Kind::kEndRead:
       end_read(instance);
+      break;
+    case Kind::kStep:
+      instance.memory->in_step = !instance.memory->in_step;
       break;
     case Kind::kKill:
       kill(choice.a);
@@ -445,6 +449,7 @@ void World::on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>&
     check_turn(*sender, pair.to, creditor);
   }
   counts_.advised += message.has_advice() ? 1 : 0;
+  if (message.has_ask() && sender->want.hold > 0) holds_[pair.from].insert(message.ask().ask());
   const Lender& lender = sender->plane->rmanager().lender();
   if (message.has_granted() && lender.settled_blocks() > sender->memory->free_blocks()) {
     fail(fmt::format("{} lends what a settlement has brought back", name_of(pair.from)));
@@ -478,7 +483,11 @@ void World::check_turn(const Instance& leader, const PeerId& debtor, const PeerI
       gathers = &demand;
     }
   }
-  if (gathers && !gmanager.wait_list().knows_an_end()) wait.push_back(gathers);
+  const auto knows_an_end = [](const auto& each) {
+    return !each.second.figures.due.empty() || !each.second.sent_due.empty();
+  };
+  const auto& entries = gmanager.ledger().entries();
+  if (gathers && std::none_of(entries.begin(), entries.end(), knows_an_end)) wait.push_back(gathers);
   for (const Demand* first : wait) {
     if (!entry || !served || !goes_first(first->debtor, first->since, debtor, *served)) continue;
     if (!gmanager.ledger().may_lend(*entry, first->debtor, /*to_creditors=*/true)) continue;

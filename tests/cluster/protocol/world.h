@@ -70,6 +70,7 @@ struct Choice {
     kBack,     // and finds it again
     kPrompt,   // instance `a` asks for the rows of `n` leaves of a prompt
     kForget,   // and has no use for the answer any more
+    kStep,  // the engine of instance `a` begins a step, or ends it: none of its blocks can be taken meanwhile
     kCompute,  // instance `a` has computed the rows that it was asked for; `b`: it cannot
     kPrefix,   // instance `a` asks for `n` blocks of a prefix, and has what is found kept
   };
@@ -188,6 +189,7 @@ class World {
   void check_now();
   void want(Instance& instance, uint32_t most, bool at_once, Nanos hold = 0);
   void check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor);
+  std::vector<Due> due_at(const Instance& instance) const;
   void check_rest();
 
   const WorldConfig config_;
@@ -202,6 +204,8 @@ class World {
   // What must be so, kept apart from the classes that are tested.
   std::map<std::pair<uint64_t, PeerId>, PeerId, ByTerm> truth_;  // contract and creditor -> its debtor
   std::set<std::pair<uint64_t, PeerId>, ByTerm> refusers_;       // as the leader of that term has been told
+  // Asks for requests that know for how long they keep what they borrow, by debtor and ask.
+  std::map<PeerId, std::set<uint64_t>, ByPeer> holds_;
   std::string violation_;
   Counts counts_;
 };

@@ -215,6 +215,7 @@ void World::settle_down() {
     if (!instances_[i].alive) start(i);
     if (!instances_[i].directory) instances_[i].plane->directory(true, clock_.now());
     instances_[i].directory = true;
+    instances_[i].memory->in_step = false;
     while (!instances_[i].readings.empty()) end_read(instances_[i]);
   }
   if (!leader_) elect(0);
@@ -248,6 +249,18 @@ void World::settle_down() {
     tick(next);
   }
   if (violation_.empty()) check_rest();
+}
+
+// By the loans that it has made for requests that knew for how long they keep them: nothing that the leader
+// says goes into it.
+std::vector<Due> World::due_at(const Instance& instance) const {
+  std::vector<Due> out;
+  for (const auto& [id, contract] : instance.plane->rmanager().lender().contracts()) {
+    const auto its = holds_.find(contract.debtor);
+    if (its != holds_.end() && its->second.contains(contract.ask))
+      out.push_back({contract.due, contract.lent});
+  }
+  return out;
 }
 
 void World::check_rest() {
@@ -295,6 +308,9 @@ void World::check_rest() {
         entry->figures.owed != rmanager.borrower().by_creditor()) {
       fail(fmt::format("the ledger is wrong about {}", name));
     }
+    if (entry && entry->figures.due != due_at(instance)) {
+      fail(fmt::format("the leader does not know when what {} lends is due", name));
+    }
   }
   // No wish waits for memory that is there.
   WaitList waiting;
@@ -326,7 +342,8 @@ std::string World::describe() const {
     for (const News& news : instance.news) {
       out += fmt::format("  news {} {} {}\n", static_cast<int>(news.kind), name_of(news.peer), news.term);
     }
-    out += fmt::format("  uses {}, {} jobs, reads", instance.memory->used(), instance.jobs.size());
+    out += fmt::format("  uses {}{}, {} jobs, reads", instance.memory->used(),
+                       instance.memory->in_step ? " in a step" : "", instance.jobs.size());
     for (const Reading& reading : instance.readings)
       out += fmt::format(" {}:{}", reading.contract, reading.block);
     out += "\n" + instance.plane->describe();

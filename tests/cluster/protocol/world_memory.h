@@ -20,8 +20,9 @@ class World::Memory final : public LendableMemory {
     for (uint32_t block = 0; block < total; ++block) free_.insert(block);
   }
 
+  bool ready() const override { return !in_step; }
   std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
-    if (blocks > free_.size()) return std::nullopt;
+    if (in_step || blocks > free_.size()) return std::nullopt;
     std::vector<uint32_t> out(free_.begin(), std::next(free_.begin(), blocks));
     for (const uint32_t block : out) free_.erase(block);
     taken_.insert(out.begin(), out.end());
@@ -47,7 +48,7 @@ class World::Memory final : public LendableMemory {
     for (const PrefixHash& hash : chain) {
       if (!computed_.contains(hash)) fail_("rows are lent that no instance has computed");
     }
-    if (!used_.empty()) return std::nullopt;
+    if (in_step || !used_.empty()) return std::nullopt;
     std::vector<uint32_t> out = *take(static_cast<uint32_t>(std::min(chain.size(), free_.size())));
     for (size_t i = 0; i < out.size(); ++i) rows_[out[i]] = chain[i];
     return out;
@@ -74,6 +75,8 @@ class World::Memory final : public LendableMemory {
   }
   void begin_read(uint32_t block) { ++readers_[block]; }
   void end_read(uint32_t block) { --readers_[block]; }
+
+  bool in_step = false;
 
  private:
   const uint32_t total_;

@@ -1,5 +1,5 @@
-// The handlers run on the thread that calls post(), which waits for each operation in turn.
-#include "server/traces/http_post.h"
+// The handlers run on the thread that calls post() or get(), which waits for each operation in turn.
+#include "server/http_client.h"
 
 #include <openssl/ssl.h>
 
@@ -84,7 +84,12 @@ Result<HttpUrl> parse_http_url(std::string_view text) {
   return url;
 }
 
-struct HttpPoster::Impl {
+struct HttpClient::Impl {
+  struct Ask {
+    const std::string* body;  // null: a GET
+    uint64_t most_bytes;      // of the answer's body
+  };
+
   Impl(HttpUrl to, std::function<bool()> give_up) : url(std::move(to)), gives_up(std::move(give_up)) {}
 
   // Starts an operation on the socket and waits for its end. In time, or the socket is closed.
@@ -117,7 +122,7 @@ struct HttpPoster::Impl {
   };
 
   // On a thread of its own, since a look-up cannot be broken off. One at a time: if the name service hangs,
-  // the next POST waits for the look-up of the one before.
+  // the next request waits for the look-up of the one before.
   Result<tcp::resolver::results_type> look_up(Time deadline) {
     if (!lookup_in_flight) start_look_up();
     const std::shared_ptr<Lookup> lookup = lookup_in_flight;
@@ -154,13 +159,15 @@ struct HttpPoster::Impl {
   }
 
   template <typename Stream>
-  Result<PostAnswer> exchange(Stream& stream, tcp::socket& socket, const std::string& json, Time deadline) {
-    http::request<http::string_body> request{http::verb::post, url.path, 11};
+  Result<HttpAnswer> exchange(Stream& stream, tcp::socket& socket, const Ask& ask, Time deadline) {
+    http::request<http::string_body> request{ask.body ? http::verb::post : http::verb::get, url.path, 11};
     request.set(http::field::host, url.authority());
-    request.set(http::field::content_type, "application/json");
     request.set(http::field::user_agent, "kvasir");
     request.set(http::field::connection, "close");
-    request.body() = json;
+    if (ask.body) {
+      request.set(http::field::content_type, "application/json");
+      request.body() = *ask.body;
+    }
     request.prepare_payload();
     KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
       http::async_write(stream, request, [done](error_code ec, size_t) { done(ec); });
@@ -171,24 +178,25 @@ struct HttpPoster::Impl {
     KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
       http::async_read_header(stream, buffer, head, [done](error_code ec, size_t) { done(ec); });
     }));
-    PostAnswer answer;
+    HttpAnswer answer;
     answer.status = static_cast<int>(head.get().result_int());
     const auto after = head.get()[http::field::retry_after];
     int seconds = 0;
     if (std::from_chars(after.data(), after.data() + after.size(), seconds).ec == std::errc()) {
       answer.retry_after_s = std::max(0, seconds);
     }
-    if (head.content_length().value_or(0) > kMostAnswerBytes) return answer;
+    if (ask.body && head.content_length().value_or(0) > ask.most_bytes) return answer;
     http::response_parser<http::string_body> parser(std::move(head));
-    parser.body_limit(kMostAnswerBytes);
+    parser.body_limit(ask.most_bytes);
     const Status whole = await(socket, deadline, [&](auto done) {
       http::async_read(stream, buffer, parser, [done](error_code ec, size_t) { done(ec); });
     });
+    if (!ask.body) KV_RETURN_IF_ERROR(whole);
     if (whole.ok()) answer.body = std::move(parser.get().body());
     return answer;
   }
 
-  Result<PostAnswer> post(const std::string& json, Time deadline) {
+  Result<HttpAnswer> send(const Ask& ask, Time deadline) {
     KV_ASSIGN_OR_RETURN(const tcp::resolver::results_type addresses, look_up(deadline));
     tcp::socket socket(io.emplace(1));
     Status status(ErrorCode::kUnavailable, "its name has no address");
@@ -200,7 +208,7 @@ struct HttpPoster::Impl {
       if (status.ok() || gives_up()) break;
     }
     KV_RETURN_IF_ERROR(status);
-    if (!tls) return exchange(socket, socket, json, deadline);
+    if (!tls) return exchange(socket, socket, ask, deadline);
     asio::ssl::stream<tcp::socket&> stream(socket, *tls);
     // An address is no name of a server (RFC 6066, section 3).
     error_code no_address;
@@ -210,35 +218,47 @@ struct HttpPoster::Impl {
     KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
       stream.async_handshake(asio::ssl::stream_base::client, std::move(done));
     }));
-    return exchange(stream, socket, json, deadline);
+    return exchange(stream, socket, ask, deadline);
   }
 
   const HttpUrl url;
   const std::function<bool()> gives_up;
   std::shared_ptr<Lookup> lookup_in_flight;  // null: there is none
-  // Of one POST: what an exception has left behind in it runs in none of the next ones.
+  // Of one request: what an exception has left behind in it runs in none of the next ones.
   std::optional<asio::io_context> io;
   std::optional<asio::ssl::context> tls;  // with https
 };
 
-HttpPoster::HttpPoster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-HttpPoster::~HttpPoster() = default;
+HttpClient::HttpClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpClient::~HttpClient() = default;
 
-Result<std::unique_ptr<HttpPoster>> HttpPoster::create(HttpUrl url, std::function<bool()> gives_up) {
+Result<std::unique_ptr<HttpClient>> HttpClient::create(HttpUrl url, std::function<bool()> gives_up,
+                                                       const HttpClientTls& files) {
   const bool tls = url.tls;
   auto impl = std::make_unique<Impl>(std::move(url), std::move(gives_up));
   if (tls) {
     error_code ec;
     impl->tls.emplace(asio::ssl::context::tls_client);
     impl->tls->set_default_verify_paths(ec);
+    if (!ec && !files.ca_certs.empty()) impl->tls->load_verify_file(files.ca_certs, ec);
+    if (!ec && !files.certfile.empty()) impl->tls->use_certificate_chain_file(files.certfile, ec);
+    if (!ec && !files.keyfile.empty()) {
+      impl->tls->use_private_key_file(files.keyfile, asio::ssl::context::pem, ec);
+    }
     if (ec) return error(ErrorCode::kInvalidArgument, "TLS cannot be set up: {}", ec.message());
     impl->tls->set_verify_mode(asio::ssl::verify_peer);
   }
-  return std::unique_ptr<HttpPoster>(new HttpPoster(std::move(impl)));
+  return std::unique_ptr<HttpClient>(new HttpClient(std::move(impl)));
 }
 
-Result<PostAnswer> HttpPoster::post(const std::string& json, Nanos timeout) {
-  return impl_->post(json, std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
+Result<HttpAnswer> HttpClient::post(const std::string& body, Nanos timeout) {
+  return impl_->send({&body, kMostAnswerBytes},
+                     std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
+}
+
+Result<HttpAnswer> HttpClient::get(Nanos timeout, uint64_t most_bytes) {
+  return impl_->send({nullptr, most_bytes},
+                     std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
 }
 
 }  // namespace kvasir
