@@ -138,7 +138,7 @@ TEST(Lending, ACreditorLendsWhenItsStepEndsWhatIsStillLacking) {
     all.at(1).tick(all.now());
     all.deliver();
     const auto granted = all.events(0, Event::kGranted);
-    ASSERT_EQ(granted.size(), 1u);
+    ASSERT_EQ(granted.size(), 1u) << still << all.at(0).describe() << all.at(1).describe();
     EXPECT_EQ(granted[0].blocks, still);
     EXPECT_EQ(all.memory(1).free_blocks(), 8 - still);
     EXPECT_EQ(all.borrower(0).wanted().most, 0u);
