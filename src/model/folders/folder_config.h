@@ -91,6 +91,8 @@ struct FolderConfig {
   bool is_recurrent(uint64_t layer) const {
     return layer < recurrent_layers.size() && recurrent_layers[layer];
   }
+  // [layers], or empty: in none the matrix of K is that of V, too.
+  std::vector<bool> keys_as_values = {};
   // Parts of a layer that have biases, beside those whose names end so.
   std::vector<std::string_view> biases = {};
 
