@@ -131,9 +131,10 @@ class Machine {
 
   // The step's projections and nothing else, by the same team.
   double project(const Step& step) {
-    const ops::KvShape frame{geometry_.layers_per_group, model_.spec().kv_heads, model_.spec().head_dim,
-                             o_.block_tokens, ops::KvType::kBf16};
-    KvProjector projector(model_, ops::kernels_for(ops::detect_isa()), geometry_, frame,
+    const ModelSpec& spec = model_.spec();
+    const ops::KvShape frame{1, spec.kv_heads, spec.head_dim, o_.block_tokens, ops::KvType::kBf16};
+    const std::vector<ops::KvShape> frames(static_cast<size_t>(spec.layers), frame);
+    KvProjector projector(model_, ops::kernels_for(ops::detect_isa()), geometry_, frames,
                           ops::ActivationMode::kAuto, memory_.data(), o_.threads);
     StepTransfers transfers(nullptr, clock_);
     Step running = step;

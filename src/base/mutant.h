@@ -47,6 +47,8 @@ enum class Mutant {
   kWindowOffByOne,     // a window of attention has one position too many
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before
+  kValuesNotNormed,    // V is as its product gives it, where it should have a norm
+  kLayerUnscaled,      // the residual stream of a lone row is not scaled behind a layer
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
   kParallelInSeries,   // the feed-forward of a lone row's parallel block takes what attention has added to
   kNormBiasMissing,    // a LayerNorm of a lone row adds no bias

@@ -138,7 +138,7 @@ Status LoadedRuntime::load_text(const RuntimeOptions& options) {
 Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options& decoder,
                            const CacheOptions& cache) {
   const ModelSpec& config = file_->spec();
-  if (config.score_cap != 0 || config.has_windows()) {
+  if (config.score_cap != 0 || config.has_windows() || config.has_other_heads()) {
     return error(
         ErrorCode::kUnsupported,
         "--cluster: {} attends to windows or caps scores, which instances cannot compute for each other yet; "

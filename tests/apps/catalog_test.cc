@@ -122,6 +122,8 @@ TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
   EXPECT_EQ(parse_model("{", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model("{}", "a.json").status().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(parse_model(R"({"num_hidden_layers":"2"})", "a.json").status().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(parse_model(R"({"text_config":{"model_type":"gemma4_text"}})", "a.json").status().code(),
+            ErrorCode::kUnsupported);
   for (const char* some :
        {R"("decoder_sparse_step":2)", R"("moe_layer_freq":2)", R"("mlp_only_layers":[3])"}) {
     EXPECT_EQ(parse_model(fmt::format(R"({{"num_local_experts":8,{}}})", some), "a.json").status().code(),

@@ -135,7 +135,8 @@ class AttentionPassTest : public testing::Test {
     const std::vector<float> want = by_one_tree(qkv, sinks);
     for (int threads : {1, 2, 3, 8}) {
       ThreadPool pool(threads);
-      AttentionPass pass(config_, kernels_, geometry_, frame_, memory_.data(), threads);
+      const std::vector<ops::KvShape> frames = {frame_};
+      AttentionPass pass(config_, kernels_, geometry_, frames, memory_.data(), threads);
       ASSERT_TRUE(pass.prepare(rows_).ok());
       for (int again = 0; again < 2; ++again) {
         std::vector<float> got(want.size(), -1.0f);

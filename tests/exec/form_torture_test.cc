@@ -143,8 +143,8 @@ TEST(FormTorture, OwnKeysForEachHeadWithBias) {
 TEST(FormTorture, SharedKeys) {
   TinyLlamaShape shape = torture_gqa();
   shape.layers = 5;
-  torture_long(
-      {shape, torture_architecture("gemma3"), torture_architecture("gemma2"), torture_architecture("olmo2")});
+  torture_long({shape, torture_architecture("gemma3"), torture_architecture("gemma4"),
+                torture_architecture("gemma2"), torture_architecture("olmo2")});
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(GpuExecutor, RefusesMixturesOfExperts) {
 TEST(GpuExecutor, RefusesParallelBlocks) {
   FakeGpu gpu(FakeGpuPace::kLate);
   const auto file =
-      ModelFile::from_bytes(make_tiny_llama(tiny_parallels()[0], ops::WeightType::kBf16, /*seed=*/11),
+      ModelFile::from_bytes(make_tiny_llama(tiny_without_gpu()[0], ops::WeightType::kBf16, /*seed=*/11),
                             "tiny.gguf")
           .value();
   const Status status = UploadedModel::make(*file, kMostPositions, gpu).status();
@@ -63,6 +63,20 @@ TEST(GpuExecutor, RefusesRecurrentLayers) {
     EXPECT_EQ(status.message(),
               "models with recurrent layers do not run on a GPU yet; serve it with --device cpu");
   }
+}
+
+TEST(GpuExecutor, RefusesHeadsOfTwoSizes) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  const auto file =
+      ModelFile::from_bytes(make_tiny_llama(tiny_without_gpu()[1], ops::WeightType::kBf16, /*seed=*/11),
+                            "tiny.gguf")
+          .value();
+  const Status status = UploadedModel::make(*file, kMostPositions, gpu).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(
+      status.message(),
+      "models whose layers have heads of two sizes, or norms of V, do not run on a GPU yet; serve it with "
+      "--device cpu");
 }
 
 TEST(GpuExecutor, RefusesLatentAttention) {

@@ -67,7 +67,7 @@ std::vector<uint16_t> GpuReferenceDecoder::weights_of(const WeightMatrix& matrix
 
 GpuReferenceDecoder::Layer GpuReferenceDecoder::layer_of(const LayerWeights& l) const {
   const ModelSpec& c = spec_;
-  const auto q_order = pair_order(c, c.q_dim()), k_order = pair_order(c, c.kv_dim());
+  const auto q_order = pair_order(c, 0, c.q_dim()), k_order = pair_order(c, 0, c.kv_dim());
   auto qkv =
       joined(joined(weights_of(l.attn_q, q_order), weights_of(l.attn_k, k_order)), weights_of(l.attn_v));
   auto ffn_in = c.gated ? joined(weights_of(l.ffn_gate), weights_of(l.ffn_up)) : weights_of(l.ffn_up);

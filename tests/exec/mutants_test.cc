@@ -213,14 +213,21 @@ TEST(Mutants, EachFaultOfPositionsIsFound) {
   }
 }
 
-TEST(Mutants, EachFaultOfParallelBlocksIsFound) {
-  for (const TinyLlamaShape& shape : tiny_parallels()) {
+// Cohere 2 has attention and feed-forward side by side, Gemma 4 heads of two sizes and norms of V.
+TEST(Mutants, EachFaultOfPartsWithoutAGpuIsFound) {
+  for (const TinyLlamaShape& shape : tiny_without_gpu()) {
     SCOPED_TRACE(shape.architecture);
     const auto file = tiny_model(shape, ops::WeightType::kF32);
     const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
     const auto expected = run_reference(*file, {}, requests);
     EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
-    for (const Mutant fault : {Mutant::kParallelInSeries, Mutant::kWindowOffByOne, Mutant::kWrongPosition}) {
+    std::vector<Mutant> faults = {Mutant::kParallelInSeries};
+    if (shape.architecture == "gemma4") {
+      faults = {Mutant::kValuesNotNormed, Mutant::kLayerUnscaled, Mutant::kNormAfterRope,
+                Mutant::kSwappedKvHeads};
+    }
+    faults.insert(faults.end(), {Mutant::kWindowOffByOne, Mutant::kWrongPosition});
+    for (const Mutant fault : faults) {
       const ScopedMutant active(fault);
       EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);
     }

@@ -239,10 +239,12 @@ void ReferenceDecoder::add_bias(size_t layer, size_t first, std::vector<float>& 
   for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] + qkv_bias_[layer][first + i];
 }
 
-std::vector<float> ReferenceDecoder::paired(std::vector<float> values) const {
-  if (!file_.spec().split_pairs) return values;
-  const auto hd = static_cast<size_t>(file_.spec().head_dim);
-  const auto half = static_cast<size_t>(file_.spec().ropes[0].dim / 2);
+std::vector<float> ReferenceDecoder::paired(size_t layer, std::vector<float> values) const {
+  const ModelSpec& c = file_.spec();
+  if (!c.split_pairs) return values;
+  const auto hd = static_cast<size_t>(c.heads_of(static_cast<uint32_t>(layer)).head_dim);
+  const int32_t rope = c.layer_specs[layer].rope;
+  const auto half = static_cast<size_t>(c.ropes[static_cast<size_t>(rope < 0 ? 0 : rope)].dim / 2);
   std::vector<float> out = values;
   for (size_t h = 0; h < values.size(); h += hd) {
     for (size_t i = 0; i < half; ++i) {
@@ -253,10 +255,10 @@ std::vector<float> ReferenceDecoder::paired(std::vector<float> values) const {
   return out;
 }
 
-std::vector<float> ReferenceDecoder::qk_norm(std::vector<float> values,
+std::vector<float> ReferenceDecoder::qk_norm(size_t layer, std::vector<float> values,
                                              const std::vector<float>& weight) const {
   if (weight.empty()) return values;
-  const std::vector<float> paired_weight = paired(weight);
+  const std::vector<float> paired_weight = paired(layer, weight);
   std::vector<float> out;
   for (size_t i = 0; i < values.size(); i += weight.size()) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i);
@@ -279,9 +281,10 @@ void ReferenceDecoder::rotate(size_t layer, float* head) const {
   }
 }
 
-ReferenceDecoder::KvRow ReferenceDecoder::round_kv(std::vector<float> row) const {
-  const auto hd = static_cast<size_t>(file_.spec().head_dim);
-  KvRow out{std::move(row), std::vector<float>(static_cast<size_t>(file_.spec().kv_heads), 1.0f)};
+ReferenceDecoder::KvRow ReferenceDecoder::round_kv(size_t layer, std::vector<float> row) const {
+  const HeadShape heads = file_.spec().heads_of(static_cast<uint32_t>(layer));
+  const auto hd = static_cast<size_t>(heads.head_dim);
+  KvRow out{std::move(row), std::vector<float>(static_cast<size_t>(heads.kv_heads), 1.0f)};
   for (size_t h = 0; h < out.scales.size(); ++h) {
     float* x = out.values.data() + h * hd;
     if (kv_type_ == ops::KvType::kBf16) {
@@ -342,14 +345,15 @@ std::vector<float> ReferenceDecoder::latent_values(const LayerWeights& layer,
 
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
   const ModelSpec& c = file_.spec();
-  const auto hd = static_cast<size_t>(c.head_dim),
+  const HeadShape heads = c.heads_of(static_cast<uint32_t>(layer));
+  const auto hd = static_cast<size_t>(heads.head_dim),
              vd = c.is_latent() ? static_cast<size_t>(c.latent.rank) : hd;
   const int64_t window = c.layer_specs[layer].window;
   size_t first = window > 0 && position_ >= window ? position_ - static_cast<size_t>(window) + 1 : 0;
   if (window > 0 && c.layer_specs[layer].chunked) first = position_ - position_ % static_cast<size_t>(window);
   std::vector<float> out(static_cast<size_t>(c.heads) * vd);
   for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
-    const size_t head = h / static_cast<size_t>(c.queries_per_kv());
+    const size_t head = h / static_cast<size_t>(heads.heads / heads.kv_heads);
     const size_t kv = head * hd;
     // By leaf; those before the window stay empty.
     std::vector<Partial> leaves(position_ / 256 + 1);
@@ -420,9 +424,9 @@ float ReferenceDecoder::query_scale(size_t layer) const {
 std::vector<float> ReferenceDecoder::step(Token token) {
   const ModelSpec& c = file_.spec();
   const TensorTable& w = file_.weights();
-  const auto hd = static_cast<size_t>(c.head_dim);
   std::vector<float> x = embed(token);
   for (size_t layer = 0; layer < w.layers.size(); ++layer) {
+    const auto hd = static_cast<size_t>(c.heads_of(static_cast<uint32_t>(layer)).head_dim);
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
     if (l.recurrent.present()) {
@@ -433,7 +437,7 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     if (c.is_latent()) {
       auto latent_q = latent_query(layer, normed);
       for (float& f : latent_q) f *= query_scale(layer);
-      keys_[layer].push_back(round_kv(latent_row(layer, normed)));
+      keys_[layer].push_back(round_kv(layer, latent_row(layer, normed)));
       add_to(x, multiply(l.attn_output, latent_values(l, attend(layer, latent_q))), {}, {});
       add_to(x, feed_forward(l, norm(x, l.ffn_norm)), {}, {});
       continue;
@@ -456,18 +460,20 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     add_bias(layer, 0, q);
     add_bias(layer, q.size(), k);
     add_bias(layer, q.size() + k.size(), v);
-    q = qk_norm(paired(std::move(q)), l.q_norm);
-    k = qk_norm(paired(std::move(k)), l.k_norm);
+    q = qk_norm(layer, paired(layer, std::move(q)), l.q_norm);
+    k = qk_norm(layer, paired(layer, std::move(k)), l.k_norm);
+    v = qk_norm(layer, std::move(v), l.v_norm);
     for (size_t h = 0; h < q.size(); h += hd) rotate(layer, q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(layer, k.data() + h);
     const float scale = query_scale(layer);
     for (float& f : q) f *= scale;
-    keys_[layer].push_back(round_kv(std::move(k)));
-    values_[layer].push_back(round_kv(std::move(v)));
+    keys_[layer].push_back(round_kv(layer, std::move(k)));
+    values_[layer].push_back(round_kv(layer, std::move(v)));
     std::vector<float> attended = attend(layer, q);
     for (size_t i = 0; i < gates.size(); ++i) attended[i] = attended[i] * (1.0f / (1.0f + exp_of(-gates[i])));
     add_to(x, multiply(l.attn_output, attended), l.attn_output_bias, l.attn_post_norm);
     add_to(x, feed_forward(l, c.parallel ? normed : norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
+    for (float& f : x) f *= l.output_scale.empty() ? 1.0f : l.output_scale[0];
   }
   ++position_;
   hidden_ = norm(x, w.output_norm);

@@ -49,8 +49,8 @@ class ReferenceDecoder {
   // The same if there is such a norm; as they are if not.
   std::vector<float> norm(std::vector<float> x, const NormWeights& weights) const;
   // Of each head, what RoPE turns together becomes neighbours, where the file has it otherwise.
-  std::vector<float> paired(std::vector<float> values) const;
-  std::vector<float> qk_norm(std::vector<float> values, const std::vector<float>& weight) const;
+  std::vector<float> paired(size_t layer, std::vector<float> values) const;
+  std::vector<float> qk_norm(size_t layer, std::vector<float> values, const std::vector<float>& weight) const;
   void add_to(std::vector<float>& x, std::vector<float> branch, const std::vector<float>& bias,
               const NormWeights& post_norm) const;
   // The row of the embedding, and of the positions' where they are learned.
@@ -74,7 +74,7 @@ class ReferenceDecoder {
     std::vector<float> values;  // [kv_dim]
     std::vector<float> scales;  // [kv_heads], 1 where the type has none
   };
-  KvRow round_kv(std::vector<float> row) const;
+  KvRow round_kv(size_t layer, std::vector<float> row) const;
   std::vector<float> attend(size_t layer, const std::vector<float>& q) const;
   // Latent attention: of each head what meets the rows of the cache, and the value of what they give.
   std::vector<float> latent_query(size_t layer, const std::vector<float>& normed) const;

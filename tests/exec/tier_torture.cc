@@ -57,7 +57,7 @@ TinyLlamaShape torture_bias() {
 }
 
 TinyLlamaShape torture_architecture(const std::string& name) {
-  for (TinyLlamaShape& shape : tiny_architectures()) {
+  for (TinyLlamaShape& shape : all_tiny_architectures()) {
     if (shape.architecture != name) continue;
     shape.context = 640;
     return shape;

@@ -45,6 +45,11 @@ kvasir::test::TinyLlamaShape smallest(const std::string& architecture, int32_t w
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
   shape.context = 64;
+  if (architecture == "gemma4") {
+    shape.layers = 2;
+    shape.window = shape.window_head_dim = width / 2;
+    shape.window_kv_heads = 1;
+  }
   if (architecture == "gpt-oss") {
     shape.experts = 2;
     shape.experts_used = 1;
@@ -103,6 +108,7 @@ void write_folders(const std::filesystem::path& root) {
                            R"("high_freq_factor":4.0,"original_max_position_embeddings":32})"},
         {"gemma2", R"("layer_types":["sliding_attention"])"},
         {"gemma3", R"("rope_parameters":{"full_attention":{"rope_theta":1.0},"sliding_attention":{}})"},
+        {"gemma4", R"("per_layer_config":{"0":{"head_dim":64,"num_key_value_heads":2}})"},
         {"gpt-oss", R"("swiglu_alpha":1.702)"},
         {"granite", R"("attention_bias":false)"},
         {"mistral3", R"("sliding_window":null)"},

@@ -32,6 +32,7 @@ constexpr Names kArchitectures[] = {{"cohere2", "cohere2"},
                                     {"qwen3_next", "qwen3next"},
                                     {"qwen3_moe", "qwen3moe"},
                                     {"gemma2", "gemma2"},
+                                    {"gemma4_text", "gemma4"},
                                     {"gemma3_text", "gemma3"},
                                     {"granite", "granite"},
                                     {"llama", "llama"},
@@ -170,8 +171,9 @@ class Converter {
     rope_dim_ = is_latent() ? config_.at("qk_rope_head_dim").get<uint32_t>()
                             : static_cast<uint32_t>(head_dim_ * rotary_factor());
     out_.set_u32(key("rope.dimension_count"), rope_dim_);
+    if (architecture_ == "gemma4") write_gemma4();
     for (const char* field : {"rope_scaling", "rope_parameters"}) {
-      if (config_.contains(field)) write_rope_scaling(config_.at(field));
+      if (config_.contains(field) && architecture_ != "gemma4") write_rope_scaling(config_.at(field));
     }
     if (config_.contains("num_experts_per_tok")) write_expert_settings();
     if (config_.contains("linear_num_key_heads")) write_recurrence();
@@ -198,6 +200,7 @@ class Converter {
   void write_latent_sizes();
   void write_recurrence();
   void write_qkvz(const std::string& name, const std::vector<float>& values);
+  void write_gemma4();
   void write_kv_b(const std::string& name, const std::vector<float>& values);
   void write_expert_settings();
   // True: it is of an expert, and is written with those of the others.
@@ -242,6 +245,8 @@ std::string Converter::gguf_name(const std::string& name) const {
   }
   if (last == ".A_log") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".ssm_a";
   if (last == ".dt_bias") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".ssm_dt.bias";
+  if (last == ".layer_scalar")
+    return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".layer_output_scale.weight";
   if (last == ".sinks") return "blk." + stem.substr(13, stem.find('.', 13) - 13) + ".attn_sinks.weight";
   constexpr std::string_view kLayers = "model.layers.";
   if (!stem.starts_with(kLayers)) return std::string(find(kTensors, stem)) + last;
@@ -250,10 +255,10 @@ std::string Converter::gguf_name(const std::string& name) const {
   std::string_view ours = find(kLayerTensors, role);
   // The one name for two things: before the feed-forward, or behind attention.
   if (role == "post_attention_layernorm") {
-    ours =
-        is_one_of(architecture_, {"gemma2", "gemma3", "gpt-oss", "olmo2", "qwen35", "qwen35moe", "qwen3next"})
-            ? "post_attention_norm"
-            : "ffn_norm";
+    ours = is_one_of(architecture_,
+                     {"gemma2", "gemma3", "gemma4", "gpt-oss", "olmo2", "qwen35", "qwen35moe", "qwen3next"})
+               ? "post_attention_norm"
+               : "ffn_norm";
   }
   KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
   return "blk." + layer + "." + std::string(ours) + last;
@@ -372,6 +377,35 @@ std::vector<float> pairs_from_halves(const std::vector<float>& values, size_t co
   return out;
 }
 
+// Heads of two sizes; of those of layers without a window RoPE turns a part of the pairs.
+void Converter::write_gemma4() {
+  const uint32_t global = config_.at("global_head_dim");
+  std::vector<int32_t> kv_heads, pattern;
+  for (const std::string type : config_.at("layer_types")) {
+    pattern.push_back(type == "sliding_attention" ? 1 : 0);
+    kv_heads.push_back(
+        config_.at(pattern.back() == 1 ? "num_key_value_heads" : "num_global_key_value_heads"));
+  }
+  out_.set_i32s(key("attention.sliding_window_pattern"), pattern);
+  out_.remove(key("attention.head_count_kv"));
+  out_.set_i32s(key("attention.head_count_kv"), kv_heads);
+  for (const char* name : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
+    out_.set_u32(key(name), global);
+  for (const char* name :
+       {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+    out_.set_u32(key(name), head_dim_);
+  out_.set_u32(key("attention.shared_kv_layers"), 0);
+  out_.set_u32(key("embedding_length_per_layer_input"), 0);
+  const json &full = config_.at("rope_parameters").at("full_attention"),
+             &sliding = config_.at("rope_parameters").at("sliding_attention");
+  out_.set_f32(key("rope.freq_base"), full.at("rope_theta").get<float>());
+  out_.set_f32(key("rope.freq_base_swa"), sliding.at("rope_theta").get<float>());
+  const auto turned = static_cast<uint32_t>(global * full.at("partial_rotary_factor").get<double>() / 2);
+  std::vector<float> divisors(global / 2, 1e30F);
+  std::fill_n(divisors.begin(), turned, 1.0F);
+  write_vector("rope_freqs.weight", divisors);
+}
+
 void Converter::write_latent_sizes() {
   const auto size = [this](const char* field) { return config_.at(field).get<uint32_t>(); };
   const uint32_t rope = size("qk_rope_head_dim"), rank = size("kv_lora_rank"),
@@ -487,7 +521,8 @@ void Converter::write_tensor(const std::string& name, std::vector<float> values)
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
     values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
   }
-  const bool less_one = architecture_.starts_with("gemma") || config_.contains("linear_num_key_heads");
+  const bool less_one =
+      is_one_of(architecture_, {"gemma2", "gemma3"}) || config_.contains("linear_num_key_heads");
   if (less_one && name.find("norm") != std::string::npos && name.find("linear_attn") == std::string::npos) {
     for (float& v : values) v += 1;
   }
@@ -562,6 +597,7 @@ GgufBuilder architecture_as_gguf(const ArchitectureGolden& golden) {
 bool has_gguf_form(const ArchitectureGolden& golden) {
   const json config = json::parse(golden.config);
   // Which layers have windows, and the ropes of both kinds, are left to the architecture's name.
+  if (config.at("model_type") == "gemma4_text") return true;
   if (config.value("use_sliding_window", false) || config.contains("layer_types")) return false;
   if (config.value("attention_chunk_size", 8192) != 8192) return false;
   if (config.value("decoder_sparse_step", 1) > 1 || !config.value("mlp_only_layers", json::array()).empty())

@@ -16,7 +16,7 @@ of one token with a cache, as text is generated.
 
     config JSON
     tensor NAME MEAN DEVIATION SIZE...     a '*' stands for the index of each layer; see values(). What only some
-                                           layers have has a line for each of them
+                                           layers have, or in other sizes, has a line for each of them
     weights HASH                           64-bit FNV-1a over the tensors, sorted by name
     tokens ID...
     ids ID...                              the token ids whose logits follow
@@ -139,6 +139,17 @@ CONFIGS = {
                    "use_sliding_window": False, "sliding_window": None},
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma4": {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"],
+               "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 6, "num_key_value_heads": 4,
+               "head_dim": 256, "global_head_dim": 512, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+               "sliding_window": 96, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0,
+               "enable_moe_block": False, "use_double_wide_mlp": False, "use_bidirectional_attention": "vision",
+               "final_logit_softcapping": 12.0, "tie_word_embeddings": True, "attention_bias": False,
+               "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+               "rope_parameters": {
+                   "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+                   "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+               }},
     "gemma3_nested": {key: value for key, value in GEMMA3.items() if not key.startswith("rope_")} | {
         "rope_parameters": {
             "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0},
@@ -233,7 +244,9 @@ def config_of(name):
     if name == "opt":
         return OPT
     config = COMMON | CONFIGS[name]
-    if name == "gemma3_nested" or name.startswith("qwen3_5"):  # their bases are in rope_parameters
+    if name == "gemma4":
+        del config["hidden_act"]
+    if name in ("gemma3_nested", "gemma4") or name.startswith("qwen3_5"):  # their bases are in rope_parameters
         del config["rope_theta"]
     if name == "qwen3_5_moe":
         del config["intermediate_size"]
@@ -306,7 +319,10 @@ def statistics_of(name, shape, model_type):
         return -3.0, 1.0
     if name.endswith("linear_attn.norm.weight"):
         return 1.0, 0.1
-    one = 1 if model_type.startswith(("gemma", "qwen3_next", "qwen3_5")) else 0  # these norms add it
+    # The norms of these add 1.
+    one = 1 if model_type in ("gemma2", "gemma3_text") or model_type.startswith(("qwen3_next", "qwen3_5")) else 0
+    if name.endswith("layer_scalar"):
+        return 0.9, 0.05
     if name.endswith("bias"):
         return 0.0, 0.3
     if name.endswith("sinks"):
@@ -321,10 +337,12 @@ def statistics_of(name, shape, model_type):
         return 0.0, 3.0 / shape[1] ** 0.5
     if name.endswith("experts.down_proj"):
         return 0.0, 0.3 / shape[1] ** 0.5
+    if model_type == "gemma4_text" and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return 1.4 / shape[0] ** 0.25, 0.05  # scores are not scaled
     if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
         return 1.3 - one, 0.15
     if any(part in name for part in ("post_feedforward_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")) or (
-        "post_attention_layernorm" in name and model_type in ("gemma2", "gemma3_text", "olmo2")
+        "post_attention_layernorm" in name and model_type in ("gemma2", "gemma3_text", "gemma4_text", "olmo2")
     ):
         return 0.7 - one, 0.1
     if "layers" in name and "norm" in name:
@@ -358,7 +376,7 @@ class Model:
         self.layouts = {}  # the names as they are written, with '*' for a layer where each layer has the tensor
         for name, layout in layouts.items():
             pattern = re.sub(r"layers\.\d+\.", "layers.*.", name)
-            of_all = all(pattern.replace("*", str(i), 1) in layouts for i in range(config["num_hidden_layers"]))
+            of_all = all(layouts.get(pattern.replace("*", str(i), 1)) == layout for i in range(config["num_hidden_layers"]))
             assert self.layouts.setdefault(pattern if of_all else name, layout) == layout
 
     def hash(self):

@@ -117,6 +117,11 @@ test::TinyLlamaShape smallest(const std::string& architecture) {
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
   shape.context = 64;
+  if (architecture == "gemma4") {
+    shape.layers = 2;
+    shape.window = shape.window_head_dim = 16;
+    shape.window_kv_heads = 1;
+  }
   if (architecture != "gpt-oss") return shape;
   shape.experts = 2;
   shape.experts_used = 1;
@@ -265,7 +270,8 @@ constexpr const char* kLies[] = {"-1",      "0",   "2147483647", "4294967296", "
 
 TEST(HostileFiles, FieldsOfConfigurationsMayLie) {
   int refused = 0;
-  for (const char* architecture : {"llama", "gemma3", "gpt-oss", "mistral3", "opt", "phi3", "smollm3"}) {
+  for (const char* architecture :
+       {"llama", "gemma3", "gemma4", "gpt-oss", "mistral3", "opt", "phi3", "smollm3"}) {
     const TinyFolder folder = test::make_tiny_folder(smallest(architecture), ops::WeightType::kBf16, 1);
     const json config = json::parse(folder.texts.at("config.json"));
     for (const auto& [field, value] : config.items()) {

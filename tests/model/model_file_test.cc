@@ -506,6 +506,12 @@ TEST(ModelFile, DescribesWhatAnArchitectureHas) {
         "are read and kept, in whole blocks; a GPU keeps all"}},
       {"gemma3",
        {"; of Q and K by head", "base 10000, in 5 of 6 layers\n", "base 1000000, in 1 of 6 layers\n"}},
+      {"gemma4",
+       {"4 query heads, 2 KV heads of 64 values (GQA), in 2 of 4 layers 4 of 32 values\n",
+        "; of Q and K by head; of V by head, without weights\n", "base 10000, in 2 of 4 layers\n",
+        "base 1000000, a divisor for each frequency, in 2 of 4 layers\n",
+        // Each of 4 layers has 2 planes of 4 x 32 or 2 x 64 values.
+        "KV per token, bf16:   2.00 KiB\n"}},
       {"granite", {"SwiGLU", "embedding times 1.5, residuals times 0.6, logits times 2"}},
       {"llama",
        {"3 of 3 layers attend to the last 256 tokens only",

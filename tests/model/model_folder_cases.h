@@ -19,7 +19,7 @@ using test::TinyFolder;
 
 // The tiny model of this architecture.
 inline test::TinyLlamaShape shape_of(const std::string& architecture) {
-  for (test::TinyLlamaShape& shape : test::tiny_architectures()) {
+  for (test::TinyLlamaShape& shape : test::all_tiny_architectures()) {
     if (shape.architecture == architecture) return shape;
   }
   KV_CHECK(false, "{}", architecture);

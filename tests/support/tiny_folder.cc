@@ -30,8 +30,7 @@ bool is_qwen35(const std::string& architecture) {
 
 // In the names of GGUF: what the architecture calls them.
 std::string their_stem(const std::string& architecture, const std::string& ours) {
-  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3",
-             is_glm4 = architecture == "glm4";
+  const bool has_both_norms = architecture.starts_with("gemma"), is_glm4 = architecture == "glm4";
   const std::string mlp = architecture == "llama4" ? "feed_forward." : "mlp.";
   const std::map<std::string, std::string> opt = {{"attn_q", "self_attn.q_proj"},
                                                   {"attn_k", "self_attn.k_proj"},
@@ -91,6 +90,7 @@ std::string their_name(const std::string& architecture, const std::string& ours)
   if (ours.starts_with("output_norm.")) return prefix + last + ours.substr(ours.find('.'));
   const size_t layer_end = ours.find('.', 4), stem_end = ours.find('.', layer_end + 1);
   for (const auto& [ending, theirs] : {std::pair{"exp_probs_b.bias", ".mlp.gate.e_score_correction_bias"},
+                                       {"layer_output_scale.weight", ".layer_scalar"},
                                        {"attn_sinks.weight", ".self_attn.sinks"},
                                        {"ssm_a", ".linear_attn.A_log"},
                                        {"ssm_dt.bias", ".linear_attn.dt_bias"},
@@ -492,7 +492,7 @@ TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, u
     if (of_rope && has_pairs(architecture)) {
       to.data = split_rows(tensor.data, static_cast<size_t>(shape.head_dim), to.shape[0]);
     }
-    const bool norms_less_one = architecture.starts_with("gemma") || shape.key_heads > 0;
+    const bool norms_less_one = architecture == "gemma2" || architecture == "gemma3" || shape.key_heads > 0;
     if (norms_less_one && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight"))
       to.data = less_one(tensor.data);
     if (name.ends_with(".ssm_a")) to.data = logs_of(to.data);

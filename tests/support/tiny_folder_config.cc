@@ -141,6 +141,27 @@ void add_experts(json& out, const TinyLlamaShape& s) {
   }
 }
 
+void add_gemma4(json& out, const TinyLlamaShape& s) {
+  out.erase("rope_theta");
+  json types = json::array();
+  for (int32_t l = 0; l < s.layers; ++l) types.push_back(l % 2 == 0 ? "sliding_attention" : "full_attention");
+  const json full = {{"rope_type", "proportional"},
+                     {"partial_rotary_factor", 0.25},
+                     {"rope_theta", s.rope_base}},
+             sliding = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+  out.update({{"model_type", "gemma4_text"},
+              {"hidden_activation", "gelu_pytorch_tanh"},
+              {"head_dim", s.window_head_dim},
+              {"global_head_dim", s.head_dim},
+              {"num_key_value_heads", s.window_kv_heads},
+              {"num_global_key_value_heads", s.kv_heads},
+              {"attention_k_eq_v", true},
+              {"hidden_size_per_layer_input", 0},
+              {"sliding_window", s.window},
+              {"layer_types", types},
+              {"rope_parameters", {{"full_attention", full}, {"sliding_attention", sliding}}}});
+}
+
 }  // namespace
 
 nlohmann::json tiny_folder_config(const TinyLlamaShape& s) {
@@ -152,11 +173,12 @@ nlohmann::json tiny_folder_config(const TinyLlamaShape& s) {
     out["hidden_activation"] = "gelu_pytorch_tanh";
     out["query_pre_attn_scalar"] = s.head_dim;
     out["sliding_window"] = s.window;
-  } else if (name != "opt") {
+  } else if (name != "opt" && name != "gemma4") {
     out["hidden_act"] = "silu";
   }
   if (name == "gemma2") out.update({{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}});
   if (name == "gemma3") out["rope_local_base_freq"] = 10000.0;
+  if (name == "gemma4") add_gemma4(out, s);
   if (name == "llama" && s.window > 0) out.update({{"model_type", "mistral"}, {"sliding_window", s.window}});
   if (name == "llama" && s.qkv_bias) out["attention_bias"] = true;
   if (s.rope_linear_factor != 1) out["rope_scaling"] = {{"type", "linear"}, {"factor", s.rope_linear_factor}};

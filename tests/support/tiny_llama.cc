@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "model/architectures/model_spec.h"
 #include "ops/det_math.h"
 
 namespace kvasir::test {
@@ -101,6 +102,12 @@ class TinyWriter {
   }
   // Experts by sigmoids with a bias.
   bool has_sigmoids() const { return is({"dots1"}) || (is({"deepseek2"}) && shape_.q_rank > 0); }
+  bool has_window_heads(int32_t layer) const { return shape_.window_head_dim > 0 && layer % 2 == 0; }
+  HeadShape heads_of(int32_t layer) const {
+    if (has_window_heads(layer)) return {shape_.heads, shape_.window_kv_heads, shape_.window_head_dim};
+    return {shape_.heads, shape_.kv_heads, shape_.head_dim};
+  }
+  void write_window_heads();
   void write_latent_metadata();
   void write_latent_attention(int32_t layer);
   bool has_experts(int32_t layer) const {
@@ -133,7 +140,11 @@ void TinyWriter::write_metadata() {
   if (shape_.kv_rank > 0) {
     write_latent_metadata();
   } else {
-    u32("attention.head_count_kv", shape_.kv_heads);
+    if (shape_.window_head_dim > 0) {
+      write_window_heads();
+    } else {
+      u32("attention.head_count_kv", shape_.kv_heads);
+    }
     u32("attention.key_length", shape_.head_dim);
     u32("attention.value_length", shape_.head_dim);
   }
@@ -184,6 +195,19 @@ void TinyWriter::write_metadata() {
     out_.set_f32(key("residual_scale"), 0.6F);
     out_.set_f32(key("logit_scale"), 0.5F);
   }
+}
+
+void TinyWriter::write_window_heads() {
+  std::vector<int32_t> kv_heads, pattern;
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    kv_heads.push_back(heads_of(l).kv_heads);
+    pattern.push_back(has_window_heads(l) ? 1 : 0);
+  }
+  out_.set_i32s(key("attention.head_count_kv"), kv_heads);
+  out_.set_i32s(key("attention.sliding_window_pattern"), pattern);
+  for (const char* name :
+       {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+    out_.set_u32(key(name), static_cast<uint32_t>(shape_.window_head_dim));
 }
 
 // As llama.cpp's converter writes it since attention works on the rows of the cache.
@@ -333,12 +357,16 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
 void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
-    if (is({"qwen3", "gemma3", "olmo2", "qwen3moe", "olmoe", "dots1"}) || (is_hybrid() && !recurs(l))) {
+    if (is({"qwen3", "gemma3", "gemma4", "olmo2", "qwen3moe", "olmoe", "dots1"}) ||
+        (is_hybrid() && !recurs(l))) {
       const bool by_row = is({"olmo2", "olmoe"});
-      norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
-      norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
+      const float mean = is({"gemma4"}) ? 0.5F : 1.5F;  // scores are not scaled
+      norm(name("attn_q_norm"), by_row ? q_dim : heads_of(l).head_dim, mean);
+      norm(name("attn_k_norm"), by_row ? kv_dim : heads_of(l).head_dim, mean);
     }
-    if (is({"gemma2", "gemma3", "glm4", "olmo2"})) {
+    if (is({"gemma4"}))
+      vector(name("layer_output_scale") + ".weight", {0.9F - 0.05F * static_cast<float>(l)});
+    if (is({"gemma2", "gemma3", "gemma4", "glm4", "olmo2"})) {
       norm(name("post_attention_norm"), 0.7F);
       norm(name("post_ffw_norm"), 0.7F);
     }
@@ -413,12 +441,16 @@ void TinyWriter::write_tensors() {
     } else if (recurs(l)) {
       write_recurrence(l);
     } else if (apart) {
-      matrix(name("attn_q"), is_hybrid() ? 2 * q_dim : q_dim, shape_.dim, kAttentionScale);
-      matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
-      matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
+      const HeadShape heads = heads_of(l);
+      matrix(name("attn_q"), (is_hybrid() ? 2 : 1) * heads.q_dim(), shape_.dim, kAttentionScale);
+      matrix(name("attn_k"), heads.kv_dim(), shape_.dim, kAttentionScale);
+      const bool is_key = is({"gemma4"}) && !has_window_heads(l);
+      if (!is_key) matrix(name("attn_v"), heads.kv_dim(), shape_.dim, 1.0F);
     }
-    if (!recurs(l))
-      matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : q_dim, 1.0F);
+    if (!recurs(l)) {
+      matrix(name("attn_output"), shape_.dim, latent ? shape_.heads * shape_.value_dim : heads_of(l).q_dim(),
+             1.0F);
+    }
     if (norms_before && !is({"cohere2"}))
       norm(norm_name(is({"gpt-oss"}) || is_hybrid() ? "post_attention_norm" : "ffn_norm"), 1.0F);
     if (has_experts(l)) continue;
@@ -433,6 +465,11 @@ void TinyWriter::write_tensors() {
   if (shape_.qkv_bias || is({"glm4", "qwen2", "qwen2moe", "opt", "gpt-oss"})) write_biases(q_dim, kv_dim);
   write_architecture(q_dim, kv_dim);
   if (shape_.experts > 0) write_experts();
+  if (is({"gemma4"})) {  // a quarter of the pairs is turned
+    std::vector<float> factors(static_cast<size_t>(shape_.head_dim / 2), 1e30F);
+    std::fill_n(factors.begin(), factors.size() / 4, 1.0F);
+    vector("rope_freqs.weight", factors);
+  }
   if (shape_.rope_factors) {
     std::vector<float> factors;
     for (int32_t i = 0; i < shape_.head_dim / 2; ++i) factors.push_back(1.0F + 0.25F * static_cast<float>(i));

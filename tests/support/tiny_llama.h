@@ -27,7 +27,10 @@ struct TinyLlamaShape {
   float rope_linear_factor = 1.0F;  // written only if it is not 1
   bool rope_factors = false;        // writes a rope_freqs.weight tensor
   bool qkv_bias = false;            // the products of Q, K and V have biases
-  int32_t window = 0;               // attention.sliding_window; 0: not written
+  // Of layers with a window, where these have heads of another size: every other one, from the first on.
+  int32_t window_head_dim = 0;
+  int32_t window_kv_heads = 0;
+  int32_t window = 0;  // attention.sliding_window; 0: not written
   // A mixture of experts, in each layer but the first `dense_layers`. The router is of F32.
   int32_t experts = 0;
   int32_t experts_used = 0;
@@ -60,8 +63,9 @@ TinyLlamaShape tiny_gqa();
 // Granite's factors and RoPE over half a head are in it, too.
 std::vector<TinyLlamaShape> tiny_architectures();
 
-// Blocks whose feed-forward lies beside attention, which a GPU does not run.
-std::vector<TinyLlamaShape> tiny_parallels();
+// The same of parts that a GPU does not have: blocks whose feed-forward lies beside attention, heads of two
+// sizes.
+std::vector<TinyLlamaShape> tiny_without_gpu();
 // The same with experts: each way to choose and weigh them, with shared experts and without.
 std::vector<TinyLlamaShape> tiny_mixtures();
 // Latent attention, with experts: like DeepSeek-V2, whose queries have no rank here, and V3, with YaRN.

@@ -38,13 +38,19 @@ std::vector<TinyLlamaShape> tiny_architectures() {
   return out;
 }
 
-// The last layer is one without a window and RoPE.
-std::vector<TinyLlamaShape> tiny_parallels() {
+// Of the first the last layer is one without a window and RoPE.
+std::vector<TinyLlamaShape> tiny_without_gpu() {
   TinyLlamaShape shape = tiny_gqa();
   shape.architecture = "cohere2";
   shape.layers = 4;
   shape.window = 96;
-  return {shape};
+  TinyLlamaShape gemma4 = shape;
+  gemma4.architecture = "gemma4";
+  gemma4.head_dim = 64;
+  gemma4.window_head_dim = 32;
+  gemma4.window_kv_heads = 4;
+  gemma4.rope_base = 1e6F;
+  return {shape, gemma4};
 }
 
 std::vector<TinyLlamaShape> tiny_mixtures() {
@@ -121,7 +127,7 @@ std::vector<TinyLlamaShape> tiny_hybrids() {
 
 std::vector<TinyLlamaShape> all_tiny_architectures() {
   std::vector<TinyLlamaShape> out = tiny_architectures();
-  for (TinyLlamaShape& shape : tiny_parallels()) out.push_back(std::move(shape));
+  for (TinyLlamaShape& shape : tiny_without_gpu()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_mixtures()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_latents()) out.push_back(std::move(shape));
   for (TinyLlamaShape& shape : tiny_hybrids()) out.push_back(std::move(shape));

@@ -55,6 +55,9 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
   if (c.is_recurrent()) {
     return error(ErrorCode::kUnsupported, "{}: {}", path, kRecurrentLayers);
   }
+  if (c.has_other_heads()) {
+    return error(ErrorCode::kUnsupported, "{}: models with heads of two sizes are not simulated", path);
+  }
   ModelShape out;
   out.name = c.name.empty() ? model_name_of(path) : c.name;
   out.layers = static_cast<uint32_t>(c.layers);

@@ -13,8 +13,8 @@ namespace {
 
 // Where all heads share one KV head, so many go into a tile, so that threads have heads to share out: as many
 // as a kernel takes at once, if they divide evenly.
-int64_t heads_of_tile(const ModelSpec& spec) {
-  if (!spec.is_latent()) return spec.queries_per_kv();
+int64_t heads_of_tile(const ModelSpec& spec, const HeadShape& shape) {
+  if (!spec.is_latent()) return shape.heads / shape.kv_heads;
   int64_t heads = std::min<int64_t>(spec.heads, ops::kLanes);
   while (spec.heads % heads != 0) --heads;
   return heads;
@@ -22,22 +22,30 @@ int64_t heads_of_tile(const ModelSpec& spec) {
 
 }  // namespace
 
+AttentionPass::Work::Work(const ModelSpec& spec, int32_t layer, const ops::KvShape& frame_of_layer)
+    : tiles(spec.layer(layer).window, spec.layer(layer).chunked),
+      frame(&frame_of_layer),
+      heads(spec.heads_of(layer)),
+      tile_heads(heads_of_tile(spec, heads)),
+      head_groups(spec.heads / tile_heads),
+      value_dim(spec.attended_head_dim_of(layer)),
+      row_width(spec.qkv_dim_of(layer)) {}
+
 AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
-                             const CacheGeometry& geometry, const ops::KvShape& frame,
+                             const CacheGeometry& geometry, const std::vector<ops::KvShape>& frames,
                              std::byte* device_memory, int threads)
     : spec_(spec),
       kernels_(kernels),
       geometry_(geometry),
-      frame_(frame),
       device_memory_(device_memory),
-      heads_(heads_of_tile(spec)),
-      head_groups_(spec.heads / heads_),
-      value_dim_(spec.attended_head_dim()),
       locals_(static_cast<size_t>(threads)) {
-  for (const LayerSpec& layer : spec.layer_specs) {
+  for (int32_t layer = 0; layer < spec.layers; ++layer) {
+    const auto is_for = [&](const Work& work) {
+      return work.tiles.is_for(spec.layer(layer)) && work.heads == spec.heads_of(layer);
+    };
     size_t work = 0;
-    while (work < works_.size() && !works_[work].tiles.is_for(layer)) ++work;
-    if (work == works_.size()) works_.emplace_back(layer);
+    while (work < works_.size() && !is_for(works_[work])) ++work;
+    if (work == works_.size()) works_.emplace_back(spec, layer, frames[static_cast<size_t>(layer)]);
     work_of_layer_.push_back(work);
   }
 }
@@ -48,7 +56,7 @@ Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
   for (Work& work : works_) {
     try {
-      work.tiles.lay_out(rows, head_groups_);
+      work.tiles.lay_out(rows, work.head_groups);
     } catch (const std::bad_alloc&) {
       return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows.size());
     }
@@ -75,7 +83,7 @@ Status AttentionPass::cut(Work& work, std::span<const RemoteLeaves> runs) {
   for (size_t t = 0; t < tiles.size(); ++t) {
     work.open_pieces[t] = tiles[t].pieces;
     const int64_t last = position(tiles[t], tiles[t].rows - 1);
-    work.scores += tiles[t].rows * (last + 1 - work.tiles.first_position(last)) * heads_;
+    work.scores += tiles[t].rows * (last + 1 - work.tiles.first_position(last)) * work.tile_heads;
   }
   return {};
 }
@@ -87,15 +95,15 @@ void AttentionPass::make_room(Work& work) {
   const std::span<const Tile> tiles = work.tiles.tiles();
   if (work.open_pieces.size() < tiles.size())
     work.open_pieces = std::vector<std::atomic<size_t>>(tiles.size());
-  at_least(work.kept, work.tiles.kept_records() * record_floats());
+  at_least(work.kept, work.tiles.kept_records() * work.record_floats());
   int64_t most_floats = 0;
   for (const Tile& tile : tiles) {
-    most_floats = std::max(most_floats, tree_floats(tile, tile.end_leaf - tile.first_leaf));
+    most_floats = std::max(most_floats, tree_floats(work, tile, tile.end_leaf - tile.first_leaf));
   }
   for (Local& local : locals_) {
     at_least(local.trees.storage, most_floats);
     local.trees.rows.reserve(kTileRows);
-    at_least(local.partials, kTileRows * record_floats());
+    at_least(local.partials, kTileRows * work.record_floats());
     for (LeafTiles& leaf : local.tiles) {
       leaf.k.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
       leaf.v.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
@@ -103,8 +111,8 @@ void AttentionPass::make_room(Work& work) {
   }
 }
 
-int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
-  return tile.rows * ops::AttentionTree::storage_floats(leaves, heads_, value_dim_);
+int64_t AttentionPass::tree_floats(const Work& work, const Tile& tile, int64_t leaves) {
+  return tile.rows * ops::AttentionTree::storage_floats(leaves, work.tile_heads, work.value_dim);
 }
 
 void AttentionPass::leave_out(uint32_t slice) {
@@ -166,7 +174,7 @@ void AttentionPass::end_piece(const Layer& layer, size_t index, Local& local) {
   const Tile& tile = work.tiles.tiles()[piece.tile];
   if (tile.left_out) return;
   if (tile.whole()) {
-    store(layer.out, tile, local.trees);
+    store(work, layer.out, tile, local.trees);
     return;
   }
   keep(work, tile, piece, local.trees);
@@ -174,7 +182,7 @@ void AttentionPass::end_piece(const Layer& layer, size_t index, Local& local) {
   if (work.open_pieces[piece.tile].fetch_sub(1, std::memory_order_acq_rel) == 1) {
     work.open_pieces[piece.tile].store(tile.pieces, std::memory_order_relaxed);  // for the next layer
     merge(work, tile, nullptr, local);
-    store(layer.out, tile, local.trees);
+    store(work, layer.out, tile, local.trees);
   }
 }
 
@@ -188,7 +196,7 @@ void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers
       const Tile& tile = work.tiles.tiles()[remote[static_cast<size_t>(i)]];
       if (tile.left_out) continue;
       merge(work, tile, &answers, local);
-      store(out, tile, local.trees);
+      store(work, out, tile, local.trees);
     }
   });
 }
@@ -196,20 +204,20 @@ void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers
 void AttentionPass::start_trees(const Work& work, Trees& trees, const Tile& tile, int64_t leaf_begin,
                                 int64_t leaf_end) const {
   const int64_t leaves = leaf_end - leaf_begin;
-  const int64_t floats = tree_floats(tile, leaves) / tile.rows;
+  const int64_t floats = tree_floats(work, tile, leaves) / tile.rows;
   trees.rows.clear();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    trees.rows.emplace_back(kernels_, heads_, value_dim_, trees.storage.data() + i * floats, leaves,
-                            std::max(leaf_begin, first_leaf(work, tile, i)));
+    trees.rows.emplace_back(kernels_, work.tile_heads, work.value_dim, trees.storage.data() + i * floats,
+                            leaves, std::max(leaf_begin, first_leaf(work, tile, i)));
   }
 }
 
 void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const {
   const StepSlice& slice = layer.step.slices[tile.slice];
   const int64_t kv_head = spec_.is_latent()                 ? 0
-                          : mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % spec_.kv_heads
+                          : mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % layer.work.heads.kv_heads
                                                             : tile.kv_head;
-  const size_t offset = ops::kv_tile_offset(frame_, /*layer=*/0, kv_head);
+  const size_t offset = ops::kv_tile_offset(*layer.work.frame, /*layer=*/0, kv_head);
   const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
   out.k.clear();
@@ -227,8 +235,9 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
 
 void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf,
                                 Trees& trees, Local& local) {
-  const int64_t heads = heads_;
-  const int64_t record = record_floats();
+  const Work& work = layer.work;
+  const int64_t heads = work.tile_heads, head_dim = work.heads.head_dim;
+  const int64_t record = work.record_floats();
   // Rows are in order of position: those before `skip` do not reach this leaf, and the windows of those from
   // `end` on begin behind it.
   int32_t first[kTileRows], valid[kTileRows];
@@ -248,12 +257,12 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   next.k.clear();
   if (leaf + 1 < piece.leaf_end) find_tiles(layer, tile, leaf + 1, next);
   ops::AttentionLeafArgs args;
-  args.q = layer.qkv + (tile.first_row + skip) * row_width() + tile.kv_head * heads * spec_.head_dim;
-  args.q_stride = row_width();
+  args.q = layer.qkv + (tile.first_row + skip) * work.row_width + tile.kv_head * heads * head_dim;
+  args.q_stride = work.row_width;
   args.rows = end - skip;
   args.heads = heads;
-  args.head_dim = spec_.head_dim;
-  args.value_dim = frame_.value_dim;
+  args.head_dim = head_dim;
+  args.value_dim = work.frame->value_dim;
   args.valid = valid + skip;
   if (layer.work.tiles.window() > 0) args.first = first + skip;
   args.score_cap = mutant(Mutant::kScoreUncapped) && args.rows == 1 ? 0 : spec_.score_cap;
@@ -262,7 +271,7 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   args.next_k_tiles = next.k.data();
   args.next_tiles = static_cast<int64_t>(next.k.size());
   args.block_tokens = geometry_.block_tokens;
-  args.type = frame_.type;
+  args.type = work.frame->type;
   args.out = local.partials.data();
   args.out_stride = record;
   kernels_.attention_leaf(args);
@@ -286,15 +295,16 @@ void AttentionPass::unround_own(const Layer& layer, const Tile& tile, int64_t le
     one.valid = args.valid + i;
     if (args.first) one.first = args.first + i;
     one.out = args.out + i * args.out_stride;
-    const float* k = layer.qkv + row * args.q_stride + spec_.q_dim() + tile.kv_head * spec_.head_dim;
-    attend_own_unrounded(kernels_, one, k, k + spec_.kv_dim());
+    const HeadShape& shape = layer.work.heads;
+    const float* k = layer.qkv + row * args.q_stride + shape.q_dim() + tile.kv_head * shape.head_dim;
+    attend_own_unrounded(kernels_, one, k, k + shape.kv_dim());
   }
 }
 
 // ---------------------------------------------------------------- merge
 
 void AttentionPass::keep(Work& work, const Tile& tile, const Piece& piece, const Trees& trees) {
-  const int64_t record = record_floats();
+  const int64_t record = work.record_floats();
   for (int64_t i = 0; i < tile.rows; ++i) {
     const ops::AttentionTree& tree = trees.rows[static_cast<size_t>(i)];
     float* to = work.kept.data() + (piece.kept + i * piece.peaks) * record;
@@ -329,13 +339,13 @@ void AttentionPass::push_piece(const Work& work, const Tile& tile, size_t piece,
   const Piece& range = work.tiles.pieces()[piece];
   const Piece& kept = work.tiles.pieces()[kept_of];
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const float* peak = work.kept.data() + (kept.kept + i * kept.peaks) * record_floats();
+    const float* peak = work.kept.data() + (kept.kept + i * kept.peaks) * work.record_floats();
     const int64_t begin = std::max(range.leaf_begin, first_leaf(work, tile, i));
     const int64_t end = std::min(range.leaf_end, end_leaf(tile, i));
     if (begin >= end) continue;
     ops::for_each_subtree(AttentionTiles::leaves(begin, end), [&](int level, uint32_t) {
       merged.rows[static_cast<size_t>(i)].push(peak, level);
-      peak += record_floats();
+      peak += work.record_floats();
     });
   }
 }
@@ -346,7 +356,7 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
   const ops::LeafRun leaves{range.first_leaf, range.end_leaf};
   const int64_t peaks = ops::subtrees_of(leaves);
   if (mutant(Mutant::kRemoteRunDropped)) {
-    nothing_attended(heads_, value_dim_, local.partials.data());
+    nothing_attended(work.tile_heads, work.value_dim, local.partials.data());
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
@@ -355,21 +365,21 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
       int64_t from = mutant(Mutant::kRemotePeaksSwapped) && peaks > 1 && k < 2 ? 1 - k : k;
       if (mutant(Mutant::kRemoteLeafTwice) && k > 0) from = k - 1;
       const float* peak =
-          mutant(Mutant::kRemoteRunDropped) ? local.partials.data() : records + from * record_floats();
+          mutant(Mutant::kRemoteRunDropped) ? local.partials.data() : records + from * work.record_floats();
       local.trees.rows[static_cast<size_t>(i)].push(peak, level);
       ++k;
     });
   }
 }
 
-void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
-  const int64_t heads = heads_, first_head = tile.kv_head * heads;
+void AttentionPass::store(const Work& work, const Output& out, const Tile& tile, Trees& trees) const {
+  const int64_t heads = work.tile_heads, first_head = tile.kv_head * heads;
   const bool without = out.sinks == nullptr || (mutant(Mutant::kSinkLeftOut) && tile.rows == 1) ||
                        (mutant(Mutant::kRemoteSinkLeftOut) && tile.remote());
   const float* sinks = without ? nullptr : out.sinks + first_head;
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* row = out.rows + (tile.first_row + i) * out.stride + first_head * value_dim_;
-    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), sinks, heads, value_dim_, row);
+    float* row = out.rows + (tile.first_row + i) * out.stride + first_head * work.value_dim;
+    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), sinks, heads, work.value_dim, row);
   }
 }
 

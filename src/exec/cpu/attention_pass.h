@@ -38,9 +38,9 @@ class AttentionPass {
     const float* sinks;  // [heads], of the layer; null: none
   };
 
-  // The arguments outlive the pass. frame: the shape of one layer group's planes in device_memory.
+  // The arguments outlive the pass. frames: by layer, the shape of its part of a plane in device_memory.
   AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels, const CacheGeometry& geometry,
-                const ops::KvShape& frame, std::byte* device_memory, int threads);
+                const std::vector<ops::KvShape>& frames, std::byte* device_memory, int threads);
 
   // Shares out rows of a step, grouped by slice and in order of position; they stay where they are until the
   // next call. All leaves are local. By one thread, while none is in run(). kExhausted: there is no memory
@@ -71,7 +71,7 @@ class AttentionPass {
   // Leaves times rows, with all KV heads, that run() attends to in the layer with each of its threads.
   double leaf_rows_of_thread(uint32_t layer) const {
     return static_cast<double>(work_of(layer).tiles.local_work()) /
-           (static_cast<double>(head_groups_) * static_cast<double>(locals_.size()));
+           (static_cast<double>(work_of(layer).head_groups) * static_cast<double>(locals_.size()));
   }
   // True if some rows have leaves at peers in the layer.
   bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
@@ -81,10 +81,17 @@ class AttentionPass {
  private:
   using Tile = AttentionTiles::Tile;
   using Piece = AttentionTiles::Piece;
-  // What layers with the same window share.
+  // What layers with the same window and heads share.
   struct Work {
-    explicit Work(const LayerSpec& layer) : tiles(layer.window, layer.chunked) {}
+    Work(const ModelSpec& spec, int32_t layer, const ops::KvShape& frame);
+    int64_t record_floats() const { return ops::partial_floats(tile_heads, value_dim); }
     AttentionTiles tiles;
+    const ops::KvShape* frame;
+    HeadShape heads;
+    int64_t tile_heads;                            // query heads of a tile
+    int64_t head_groups;                           // tiles of the same rows
+    int64_t value_dim;                             // values that a head gets
+    int64_t row_width;                             // Q, K and V
     std::vector<float> kept;                       // records of AttentionTiles::Piece::kept
     std::vector<std::atomic<size_t>> open_pieces;  // by tile: pieces that have not ended in this layer
     int64_t scores = 0;                            // to be computed in a layer, about
@@ -150,9 +157,8 @@ class AttentionPass {
   // them.
   void start_trees(const Work& work, Trees& trees, const Tile& tile, int64_t leaf_begin,
                    int64_t leaf_end) const;
-  void store(const Output& out, const Tile& tile, Trees& trees) const;
-  int64_t tree_floats(const Tile& tile, int64_t leaves) const;
-  int64_t record_floats() const { return ops::partial_floats(heads_, value_dim_); }
+  void store(const Work& work, const Output& out, const Tile& tile, Trees& trees) const;
+  static int64_t tree_floats(const Work& work, const Tile& tile, int64_t leaves);
   int64_t position(const Tile& tile, int64_t row) const {
     return rows_[static_cast<size_t>(tile.first_row + row)].position;
   }
@@ -161,20 +167,15 @@ class AttentionPass {
     return work.tiles.first_position(position(tile, row)) / ops::kLeafTokens;
   }
   int64_t end_leaf(const Tile& tile, int64_t row) const { return position(tile, row) / ops::kLeafTokens + 1; }
-  int64_t row_width() const { return spec_.qkv_dim(); }
 
   const ModelSpec& spec_;
   const ops::Kernels& kernels_;
   const CacheGeometry& geometry_;
-  const ops::KvShape& frame_;
   std::byte* const device_memory_;
-  const int64_t heads_;        // query heads of a tile
-  const int64_t head_groups_;  // tiles of the same rows
-  const int64_t value_dim_;    // values that a head gets
 
   // Of the step at hand.
   std::span<const StepRow> rows_;
-  std::vector<Work> works_;  // one for each window that layers have
+  std::vector<Work> works_;  // one for each window and shape of heads that layers have
   std::vector<size_t> work_of_layer_;
   std::vector<Local> locals_;
 };

@@ -14,15 +14,15 @@
 namespace kvasir {
 namespace {
 
-ops::KvShape frame_shape(const ModelSpec& config, const CacheGeometry& geometry, ops::KvType type) {
-  ops::KvShape shape;
-  shape.layers = geometry.layers_per_group;
-  shape.kv_heads = config.kv_heads;
-  shape.head_dim = config.head_dim;
-  shape.block_tokens = geometry.block_tokens;
-  shape.type = type;
-  if (config.is_latent()) shape.value_dim = config.latent.rank;
-  return shape;
+// Of one layer, by layer.
+std::vector<ops::KvShape> frame_shapes(const ModelSpec& config, const CacheGeometry& geometry,
+                                       ops::KvType type) {
+  std::vector<ops::KvShape> out;
+  for (int32_t l = 0; l < config.layers; ++l) {
+    const HeadShape heads = config.heads_of(l);
+    out.push_back({1, heads.kv_heads, heads.head_dim, geometry.block_tokens, type, config.latent.rank});
+  }
+  return out;
 }
 
 }  // namespace
@@ -34,27 +34,29 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       geometry_(geometry),
       options_(options),
       cache_layers_(model.spec(), geometry.piece_bytes(Form::kKv)),
-      frame_(frame_shape(model.spec(), geometry, options.kv_type)),
+      frames_(frame_shapes(model.spec(), geometry, options.kv_type)),
       device_memory_(device_memory),
       pool_(pool),
       finisher_(model, kernels),
-      attention_(model.spec(), kernels, geometry_, frame_, device_memory, pool.size()),
+      attention_(model.spec(), kernels, geometry_, frames_, device_memory, pool.size()),
       remote_(options.peers, model.spec(), geometry_),
       x_rows_(geometry_, model.spec().dim, model.x_type(options.activation), device_memory),
-      projector_(model, kernels, geometry_, frame_, options.activation, device_memory, pool.size()),
+      projector_(model, kernels, geometry_, frames_, options.activation, device_memory, pool.size()),
       products_(kernels, options.activation, pool),
       experts_(model.spec(), kernels, products_, pool.size()),
       latent_(model, kernels, products_),
       recurrent_(model, kernels, geometry_, products_, device_memory, pool),
       samplers_(static_cast<size_t>(pool.size()), Sampler(kernels)) {
-  KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(geometry.kv_planes == static_cast<uint32_t>(model.spec().kv_planes()), "planes={}",
            geometry.kv_planes);
   KV_CHECK(geometry.layers == cache_layers_.count() && geometry.states == model.spec().is_recurrent(),
            "{} layers in the cache, the model has {}", geometry.layers, cache_layers_.count());
-  KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
-           "plane={} frame={}", ops::kv_plane_bytes(frame_),
-           geometry.layer_plane_bytes() * geometry.layers_per_group);
+  size_t widest = 0;
+  for (const ops::KvShape& frame : frames_) {
+    KV_CHECK(ops::is_valid(frame), "head_dim={} block_tokens={}", frame.head_dim, frame.block_tokens);
+    widest = std::max(widest, ops::kv_plane_bytes(frame));
+  }
+  KV_CHECK(widest == geometry.layer_plane_bytes(), "plane={} frame={}", widest, geometry.layer_plane_bytes());
 }
 
 Decoder::~Decoder() {
@@ -120,7 +122,7 @@ Status Decoder::reserve(int64_t rows) {
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.qkv_dim()));
-    attended_.resize(n * static_cast<size_t>(attended_stride()));
+    attended_.resize(n * static_cast<size_t>(most_attended_stride()));
     ffn_in_.resize(n * static_cast<size_t>(dense_ffn_dim() * (c.gated ? 2 : 1)));
     if (!model_.adds_at_once() || c.has_experts()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
@@ -191,6 +193,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
   });
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
     const PackedLayer& weights = model_.layers()[layer];
+    attended_stride_ = row_stride(c.is_latent() ? c.attended_dim() : weights.attn_output.k);
     const Operand normed = normed_input(weights.attn_norm, weights.qkv);
     AttentionPass::settle(pool_);
     if (weights.recurrence.present()) {
@@ -236,9 +239,9 @@ void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& tr
   const PackedLayer& weights = model_.layers()[layer];
   move_rows(set, x_.data(), c.dim);
   if (weights.recurrence.present()) {
-    move_rows(set, attended_.data(), row_stride(weights.attn_output.k));
+    move_rows(set, attended_.data(), attended_stride_);
   } else {
-    move_rows(set, qkv_.data(), c.qkv_dim());
+    move_rows(set, qkv_.data(), c.qkv_dim_of(static_cast<int32_t>(layer)));
   }
   rows_ = set.rows;
   const Status status = attention_.prepare(rows_);
@@ -305,6 +308,8 @@ void Decoder::add_branch(const Branch& branch, const PackedExperts* experts) {
       if (branch.post_norm.present() && !skips) normalise(branch.post_norm, y, y);
       if (c.residual_scale != 1) kernels_.scale(y, c.residual_scale, c.dim, y);
       kernels_.add(x, y, c.dim, x);
+      const bool unscaled = mutant(Mutant::kLayerUnscaled) && row_count() == 1;
+      if (branch.output_scale != 1 && !unscaled) kernels_.scale(x, branch.output_scale, c.dim, x);
     }
   });
 }
@@ -321,7 +326,7 @@ bool Decoder::recur(const Step& step, uint32_t layer, const Operand& normed, Ste
     transfers.pass(layer_attended(in_cache));
     ++in_cache;
   }
-  recurrent_.finish(weights, set, transfers, attended_.data(), row_stride(weights.attn_output.k));
+  recurrent_.finish(weights, set, transfers, attended_.data(), attended_stride_);
   if (sets_.leaves(layer)) next_set(step, layer, transfers);
   return true;
 }
@@ -364,7 +369,7 @@ void Decoder::leave_out_tiles(const Step& step, const StepTransfers& transfers) 
 void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& transfers) {
   if (!transfers.any_deferred()) return;
   leave_out_tiles(step, transfers);
-  const int64_t stride = row_stride(model_.spec().attended_dim());
+  const int64_t stride = attended_stride_;
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (transfers.deferred(rows_[r].slice)) {
       std::fill_n(attended_.begin() + static_cast<int64_t>(r) * stride, stride, 0.0f);
@@ -386,14 +391,14 @@ void Decoder::make_qkv(const PackedLayer& layer, const Operand& normed) {
   }
 }
 
-int64_t Decoder::attended_stride() const {
+int64_t Decoder::most_attended_stride() const {
   const ModelSpec& c = model_.spec();
   return row_stride(std::max(c.attended_dim(), c.recurrent.values()));
 }
 
 Operand Decoder::attended_input(const PackedLayer& layer) {
   const ModelSpec& c = model_.spec();
-  const int64_t stride = row_stride(c.attended_dim());
+  const int64_t stride = attended_stride_;
   if (c.output_gate && !(mutant(Mutant::kOutputGateLeftOut) && row_count() == 1)) {
     products_.for_rows(row_count(), [&](Share mine, int) {
       for (int64_t r = mine.begin; r < mine.end; ++r) {
@@ -408,13 +413,13 @@ Operand Decoder::attended_input(const PackedLayer& layer) {
 }
 
 bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers) {
-  const int64_t stride = row_stride(model_.spec().attended_dim());
   const bool remote = attention_.awaits_answers(layer);
   if (remote) {
     remote_.ask(step, layer, rows_, qkv_.data(), attention_.leaf_rows_of_thread(layer), transfers);
   }
   const std::vector<float>& sinks = model_.layers()[layer].sinks;
-  const AttentionPass::Output out = {attended_.data(), stride, sinks.empty() ? nullptr : sinks.data()};
+  const AttentionPass::Output out = {attended_.data(), attended_stride_,
+                                     sinks.empty() ? nullptr : sinks.data()};
   attention_.run(step, layer, cache_layer(layer), qkv_.data(), out, pool_);
   if (remote) {
     if (remote_.wait(transfers)) leave_out_deferred(step, transfers);
@@ -440,16 +445,17 @@ void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, Ste
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
   const ModelSpec& c = model_.spec();
-  const int64_t width = c.qkv_dim();
+  const HeadShape heads = c.heads_of(layer);
+  const int64_t width = c.qkv_dim_of(static_cast<int32_t>(layer));
   const StepRow& row = rows_[static_cast<size_t>(r)];
   float* q = qkv_.data() + r * width;
-  float* k = q + c.q_dim();
+  float* k = q + heads.q_dim();
   const int64_t position = mutant(Mutant::kWrongPosition) ? r : row.position;
   finisher_.finish_q(layer, position, q);
   finisher_.finish_kv(layer, position, k);
   const KvPlanes planes =
       step.planes(geometry_, step.slices[row.slice], geometry_.block_of(row.position), cache_layer(layer));
-  kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, k + c.kv_dim(),
+  kernels_.write_kv(frames_[layer], /*layer=*/0, row.position % geometry_.block_tokens, k, k + heads.kv_dim(),
                     device_memory_ + planes.k, device_memory_ + planes.v);
 }
 

@@ -116,7 +116,7 @@ class Decoder {
   // Attention's output, as the layer's product behind it takes it.
   Operand attended_input(const PackedLayer& layer);
   // The widest row of that output, of attention or of recurrent layers, with its stride.
-  int64_t attended_stride() const;
+  int64_t most_attended_stride() const;
   // A recurrent layer's part from its first product to its last one. False: all slices have left.
   bool recur(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers);
   // The layer of the cache that an attention layer is.
@@ -159,7 +159,7 @@ class Decoder {
   const CacheGeometry geometry_;
   const Options options_;
   const CacheLayers cache_layers_;
-  const ops::KvShape frame_;
+  const std::vector<ops::KvShape> frames_;  // by layer: that layer's part of a plane
   std::byte* const device_memory_;
   ThreadPool& pool_;
   const QkvFinisher finisher_;
@@ -174,6 +174,7 @@ class Decoder {
   LogitsTap tap_;
 
   // Of the step at hand.
+  int64_t attended_stride_ = 0;  // of the layer at hand
   RowSets sets_;
   size_t set_ = 0;                   // the set at hand
   std::span<const StepRow> rows_;    // its rows

@@ -19,13 +19,13 @@ int64_t runs_of(const KvProjection& p) {
 }  // namespace
 
 KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-                         const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory,
-                         int threads)
+                         const std::vector<ops::KvShape>& frames, ops::ActivationMode mode,
+                         std::byte* device_memory, int threads)
     : model_(model),
       kernels_(kernels),
       finisher_(model, kernels),
       geometry_(geometry),
-      frame_(frame),
+      frames_(frames),
       mode_(mode),
       x_type_(model.x_type(mode)),
       device_memory_(device_memory),
@@ -38,7 +38,8 @@ KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, 
   int64_t widest = 0;
   bool makes_int8_or_bf16 = false, makes_bf16 = false;
   for (const PackedLayer& layer : model.layers()) {
-    products_.push_back(product_of(layer, model.spec().q_dim()));
+    const auto index = static_cast<uint32_t>(products_.size());
+    products_.push_back(product_of(layer, model.spec().heads_of(index).q_dim()));
     const Projection& columns = products_.back().columns;
     widest = std::max(widest, columns.n);
     makes_bf16 |= takes(columns, mode, ops::ActivationType::kBf16);
@@ -128,7 +129,7 @@ Operand KvProjector::operand(const KvProjection& p, const Product& product, cons
 }
 
 void KvProjector::project(const KvProjection& p, int64_t first, int64_t tokens, Scratch& scratch) const {
-  const ModelSpec& c = model_.spec();
+  const int64_t kv_dim = model_.spec().heads_of(p.layer).kv_dim();
   const Product& product = products_[p.layer];
   const int64_t width = product.columns.n;
   const Share rows{first, first + tokens};
@@ -143,7 +144,7 @@ void KvProjector::project(const KvProjection& p, int64_t first, int64_t tokens, 
     float* kv = scratch.out.data() + r * width + product.first_k;
     const int64_t position = mutant(Mutant::kXWrongPosition) ? r : block_begin + r;
     finisher_.finish_kv(p.layer, position, kv, /*with_bias=*/!mutant(Mutant::kXBiasMissing));
-    kernels_.write_kv(frame_, /*layer=*/0, r, kv, kv + c.kv_dim(), device_memory_ + p.to.k,
+    kernels_.write_kv(frames_[p.layer], /*layer=*/0, r, kv, kv + kv_dim, device_memory_ + p.to.k,
                       device_memory_ + p.to.v);
   }
 }

@@ -23,7 +23,8 @@ class KvProjector {
  public:
   // The arguments outlive it. Without copies in form X it takes no memory and does nothing.
   KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-              const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory, int threads);
+              const std::vector<ops::KvShape>& frames, ops::ActivationMode mode, std::byte* device_memory,
+              int threads);
 
   // The step's projections in this layer, except for deferred slices. The pool has no more than `threads`.
   void run(const Step& step, uint32_t layer, const StepTransfers& transfers, ThreadPool& pool);
@@ -52,7 +53,7 @@ class KvProjector {
   const ops::Kernels& kernels_;
   const QkvFinisher finisher_;
   const CacheGeometry& geometry_;
-  const ops::KvShape& frame_;
+  const std::vector<ops::KvShape>& frames_;  // by layer
   const ops::ActivationMode mode_;
   const ops::ActivationType x_type_;
   std::byte* const device_memory_;

@@ -166,12 +166,12 @@ std::vector<float> reordered(const std::vector<float>& values, const std::vector
 }
 
 // Side by side as the projection's columns; a part without one is zero.
-std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec) {
+std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec, int32_t index) {
   if (layer.q_bias.empty() && layer.k_bias.empty() && layer.v_bias.empty()) return {};
-  const int64_t q_dim = spec.q_dim(), kv_dim = spec.kv_dim();
+  const int64_t q_dim = spec.heads_of(index).q_dim(), kv_dim = spec.heads_of(index).kv_dim();
   std::vector<float> out(static_cast<size_t>(q_dim + 2 * kv_dim));
-  const std::vector<float> q = reordered(layer.q_bias, pair_order(spec, q_dim));
-  const std::vector<float> k = reordered(layer.k_bias, pair_order(spec, kv_dim));
+  const std::vector<float> q = reordered(layer.q_bias, pair_order(spec, index, q_dim));
+  const std::vector<float> k = reordered(layer.k_bias, pair_order(spec, index, kv_dim));
   std::copy(q.begin(), q.end(), out.begin());
   std::copy(k.begin(), k.end(), out.begin() + q_dim);
   std::copy(layer.v_bias.begin(), layer.v_bias.end(), out.begin() + q_dim + kv_dim);
@@ -253,7 +253,7 @@ PackedRecurrence pack_recurrence(const RecurrentSpec& r, const RecurrentWeights&
 
 // Of each head its queries' rows, or the rows of its gate, which follow them.
 std::vector<int64_t> rows_of_heads(const ModelSpec& spec, bool of_gate) {
-  std::vector<int64_t> order = pair_order(spec, spec.q_dim());
+  std::vector<int64_t> order = pair_order(spec, 0, spec.q_dim());
   for (int64_t i = static_cast<int64_t>(order.size()); i < spec.q_dim(); ++i) order.push_back(i);
   for (int64_t i = 0; i < spec.q_dim(); ++i) {
     const int64_t row = of_gate ? i : order[static_cast<size_t>(i)];
@@ -291,11 +291,13 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
   const TensorTable& weights = file.weights();
   std::unique_ptr<PackedModel> model(new PackedModel);
   model->file_ = &file;
-  const std::vector<int64_t> q_order = pair_order(spec, spec.q_dim()),
-                             k_order = pair_order(spec, spec.kv_dim());
   auto pack = [&](Packer& packer) {
     model->layers_.clear();
     for (const LayerWeights& l : weights.layers) {
+      const auto index = static_cast<int32_t>(model->layers_.size());
+      const HeadShape heads = spec.heads_of(index);
+      const std::vector<int64_t> q_order = pair_order(spec, index, heads.q_dim()),
+                                 k_order = pair_order(spec, index, heads.kv_dim());
       PackedLayer layer;
       layer.attn_norm = l.attn_norm;
       if (spec.is_latent()) {
@@ -311,9 +313,10 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       } else {
         layer.qkv = packer.project({{&l.attn_q, q_order}, {&l.attn_k, k_order}, {&l.attn_v}});
       }
-      layer.qkv_bias = qkv_bias_of(l, spec);
+      layer.qkv_bias = qkv_bias_of(l, spec, index);
       layer.q_norm = reordered(l.q_norm, q_order);
       layer.k_norm = reordered(l.k_norm, k_order);
+      layer.v_norm = l.v_norm;
       layer.sinks = l.sinks;
       layer.attn_output = packer.project({{&l.attn_output}});
       layer.attn_branch = {l.attn_output_bias, l.attn_post_norm};
@@ -326,7 +329,8 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
         layer.ffn_in_bias = l.ffn_up_bias;
         layer.ffn_down = packer.project({{&l.ffn_down}});
       }
-      layer.ffn_branch = {l.ffn_down_bias, l.ffn_post_norm};
+      layer.ffn_branch = {l.ffn_down_bias, l.ffn_post_norm,
+                          l.output_scale.empty() ? 1.0F : l.output_scale[0]};
       model->layers_.push_back(std::move(layer));
     }
     model->embedding_ = packer.table(weights.token_embedding);
@@ -344,7 +348,8 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
   model->adds_at_once_ = spec.residual_scale == 1;
   for (const PackedLayer& layer : model->layers_) {
     for (const Branch* branch : {&layer.attn_branch, &layer.ffn_branch}) {
-      if (!branch->bias.empty() || branch->post_norm.present()) model->adds_at_once_ = false;
+      if (!branch->bias.empty() || branch->post_norm.present() || branch->output_scale != 1)
+        model->adds_at_once_ = false;
     }
   }
   for (const Rope& rope : spec.ropes) model->ropes_.push_back(rope_table(rope, max_positions));
@@ -381,10 +386,11 @@ std::string PackedModel::activation_types(ops::ActivationMode mode) const {
 }
 
 ops::ActivationType PackedModel::x_type(ops::ActivationMode mode) const {
-  const int64_t q_dim = spec().q_dim();
   std::set<ops::ActivationType> taken;
-  for (const PackedLayer& layer : layers_) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const PackedLayer& layer = layers_[l];
     if (layer.recurrence.present()) continue;
+    const int64_t q_dim = spec().heads_of(static_cast<uint32_t>(l)).q_dim();
     for (const Projection::Part& part : layer.qkv.parts) {
       if (part.column + part.matrix.n > q_dim) taken.insert(ops::activation_for(part.matrix.type, mode));
     }

@@ -45,10 +45,11 @@ struct Projection {
 };
 
 // What happens to the output of attention or of the feed-forward before it is added to the residual stream,
-// in this order: bias, norm, ModelSpec::residual_scale.
+// in this order: bias, norm, ModelSpec::residual_scale. And to the residual stream behind it.
 struct Branch {
   std::vector<float> bias;  // [dim]; empty: none
   NormWeights post_norm;    // [dim]; may not be present
+  float output_scale = 1;   // multiplies the residual stream then
 };
 
 // A mixture of experts in the place of the feed-forward's two products. A layer without has no router.
@@ -91,6 +92,7 @@ struct PackedLayer {
   std::vector<float> qkv_bias;       // [q_dim + 2 * kv_dim], added before norms and RoPE; empty: none
   std::vector<float> q_norm;         // [head_dim] or [q_dim], as ModelSpec::qk_norm says
   std::vector<float> k_norm;         // [head_dim] or [kv_dim]
+  std::vector<float> v_norm;         // [head_dim]; empty: none
   std::vector<float> sinks;          // [heads]; empty: none
   PackedRecurrence recurrence;       // in the place of attention
   Projection attn_output;            // [dim][values_dim]

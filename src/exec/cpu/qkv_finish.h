@@ -9,7 +9,7 @@
 
 namespace kvasir {
 
-// In this order: bias, norm of Q and K, RoPE; Q is then scaled. In latent attention the norm is that of a
+// In this order: bias, norm of Q, K and V, RoPE; Q is then scaled. In latent attention the norm is that of a
 // row's first values, and RoPE turns the others. Stateless; threads call it for different rows.
 class QkvFinisher {
  public:
@@ -22,7 +22,7 @@ class QkvFinisher {
   void finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias = true) const;
 
  private:
-  void normalise(const std::vector<float>& weight, int64_t n, float* x) const;
+  void normalise(uint32_t layer, const std::vector<float>& weight, int64_t n, float* x) const;
   void rotate(uint32_t layer, int64_t position, int64_t heads, float* x) const;
 
   const PackedModel& model_;

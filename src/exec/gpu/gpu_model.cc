@@ -86,8 +86,8 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
       out.push_back(bias.empty() ? 0 : bias[from]);
     }
   };
-  append(layer.q_bias, spec.q_dim(), pair_order(spec, spec.q_dim()));
-  append(layer.k_bias, spec.kv_dim(), pair_order(spec, spec.kv_dim()));
+  append(layer.q_bias, spec.q_dim(), pair_order(spec, 0, spec.q_dim()));
+  append(layer.k_bias, spec.kv_dim(), pair_order(spec, 0, spec.kv_dim()));
   append(layer.v_bias, spec.kv_dim(), {});
   return out;
 }
@@ -117,8 +117,8 @@ GpuModel GpuModel::make(const ModelFile& file, uint32_t max_positions, const Upl
   model.output = weights.output.present() ? up.image({{&weights.output}}) : model.embedding;
   model.output_norm = up.norm(weights.output_norm);
   model.adds_at_once = spec.residual_scale == 1;
-  const std::vector<int64_t> q_order = pair_order(spec, spec.q_dim()),
-                             k_order = pair_order(spec, spec.kv_dim());
+  const std::vector<int64_t> q_order = pair_order(spec, 0, spec.q_dim()),
+                             k_order = pair_order(spec, 0, spec.kv_dim());
   for (const LayerWeights& l : weights.layers) {
     GpuLayer layer;
     layer.attn_norm = up.norm(l.attn_norm);

@@ -26,6 +26,12 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
     return error(ErrorCode::kUnsupported, "{} do not run on a GPU yet; serve it with --device cpu",
                  spec.has_experts() ? "mixtures of experts" : "models with attention sinks");
   }
+  if (spec.has_other_heads() || spec.v_norm) {
+    return error(
+        ErrorCode::kUnsupported,
+        "models whose layers have heads of two sizes, or norms of V, do not run on a GPU yet; serve it "
+        "with --device cpu");
+  }
   if (spec.parallel) {
     return error(ErrorCode::kUnsupported,
                  "models with attention and feed-forward side by side do not run on a GPU yet; serve it with "

@@ -122,12 +122,25 @@ struct RecurrentSpec {
   friend bool operator==(const RecurrentSpec&, const RecurrentSpec&) = default;
 };
 
+// Heads of a layer's attention.
+struct HeadShape {
+  int32_t heads = 0;     // of queries
+  int32_t kv_heads = 0;  // divides heads
+  int32_t head_dim = 0;  // even
+
+  int32_t q_dim() const { return heads * head_dim; }
+  int32_t kv_dim() const { return kv_heads * head_dim; }
+  friend bool operator==(const HeadShape&, const HeadShape&) = default;
+};
+
 struct LayerSpec {
   int32_t rope = 0;      // index into ModelSpec::ropes; −1: none
   int32_t window = 0;    // a position attends to its last `window` positions, itself included; 0: to all
   bool chunked = false;  // a window begins at the last multiple of its length instead
   bool experts = false;  // its feed-forward is a mixture of experts
   bool recurrent = false;
+  int32_t kv_heads = 0;  // where they are not the model's
+  int32_t head_dim = 0;  // likewise
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
@@ -155,6 +168,8 @@ struct ModelSpec {
 
   // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
   QkNorm qk_norm = QkNorm::kNone;
+  // RMSNorm of each head of V, with no weights; a layer without attn_v has K before its norm as V.
+  bool v_norm = false;
   float query_scale = 0;
   // Queries at position p are scaled by 1 + temperature_scale · ln(1 + ⌊(p + offset) /
   // temperature_interval⌋), too.
@@ -192,17 +207,35 @@ struct ModelSpec {
   bool learned_positions = false;
 
   bool is_latent() const { return latent.rank > 0; }
+  HeadShape heads_of(const LayerSpec& l) const {
+    return {heads, l.kv_heads > 0 ? l.kv_heads : kv_heads, l.head_dim > 0 ? l.head_dim : head_dim};
+  }
+  HeadShape heads_of(int32_t index) const { return heads_of(layer(index)); }
+  HeadShape heads_of(uint32_t index) const { return heads_of(static_cast<int32_t>(index)); }
+  bool has_other_heads() const {
+    return std::any_of(layer_specs.begin(), layer_specs.end(),
+                       [](const LayerSpec& l) { return l.kv_heads > 0 || l.head_dim > 0; });
+  }
+  // Q, K and V of a layer, side by side, with the gate, which comes last.
+  int32_t qkv_dim_of(int32_t index) const { return qkv_dim_of(heads_of(index)); }
+  // Of what a layer's attention gives.
+  int32_t attended_head_dim_of(int32_t index) const {
+    return is_latent() ? latent.rank : heads_of(index).head_dim;
+  }
   // Queries, keys and values as attention takes them, and what it gives.
   int32_t q_dim() const { return heads * head_dim; }
   int32_t kv_dim() const { return kv_heads * head_dim; }
   int32_t kv_planes() const { return is_latent() ? 1 : 2; }
   int32_t gate_dim() const { return output_gate ? q_dim() : 0; }
-  // With the gate, which comes last.
-  int32_t qkv_dim() const { return q_dim() + kv_planes() * kv_dim() + gate_dim(); }
-  int32_t attended_head_dim() const { return is_latent() ? latent.rank : head_dim; }
-  int32_t attended_dim() const { return heads * attended_head_dim(); }
+  // The widest of all layers.
+  int32_t qkv_dim() const {
+    return widest_of([this](const HeadShape& h) { return qkv_dim_of(h); });
+  }
+  int32_t attended_dim() const {
+    return is_latent() ? heads * latent.rank : widest_of([](const HeadShape& h) { return h.q_dim(); });
+  }
   // What the product behind attention takes: of each head its value.
-  int32_t values_dim() const { return is_latent() ? heads * latent.value_dim : q_dim(); }
+  int32_t values_dim() const { return is_latent() ? heads * latent.value_dim : attended_dim(); }
   int32_t queries_per_kv() const { return heads / kv_heads; }
   // Outputs of the first product of the feed-forward.
   int32_t ffn_inputs() const { return gated ? 2 * ffn_dim : ffn_dim; }
@@ -238,9 +271,12 @@ struct ModelSpec {
   double expert_share() const {
     return has_experts() ? static_cast<double>(experts.used) / static_cast<double>(experts.count) : 0;
   }
-  // Bytes of one token in one layer of a K plane (V is as large, or a part of it).
+  // Bytes of one token in one layer of a K plane (V is as large, or a part of it); of the layer that needs
+  // the most, since all have as many.
   uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
-    return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));
+    return widest_of([type](const HeadShape& h) {
+      return static_cast<uint64_t>(h.kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, h.head_dim));
+    });
   }
   // K and V of one token in all layers with attention, in bytes.
   uint64_t kv_bytes_per_token(ops::KvType type) const {
@@ -249,6 +285,17 @@ struct ModelSpec {
   }
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
+
+ private:
+  int32_t qkv_dim_of(const HeadShape& h) const {
+    return (output_gate ? 2 : 1) * h.q_dim() + kv_planes() * h.kv_dim();
+  }
+  template <typename Width>
+  auto widest_of(const Width& width) const -> decltype(width(HeadShape{})) {
+    auto widest = width(HeadShape{heads, kv_heads, head_dim});
+    for (const LayerSpec& l : layer_specs) widest = std::max(widest, width(heads_of(l)));
+    return widest;
+  }
 };
 
 }  // namespace kvasir

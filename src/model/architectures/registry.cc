@@ -13,6 +13,7 @@
   ARCHITECTURE("dots1", describe_dots1)                       \
   ARCHITECTURE("gemma2", describe_gemma2)                     \
   ARCHITECTURE("gemma3", describe_gemma3)                     \
+  ARCHITECTURE("gemma4", describe_gemma4)                     \
   ARCHITECTURE("glm4", describe_glm4)                         \
   ARCHITECTURE("gpt-oss", describe_gpt_oss)                   \
   ARCHITECTURE("granite", describe_granite)                   \

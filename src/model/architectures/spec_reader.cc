@@ -365,6 +365,21 @@ Status SpecReader::read_latent_heads() {
   return {};
 }
 
+Status SpecReader::read_kv_heads_by_layer(const std::string& key) {
+  std::vector<int32_t> by_layer;
+  KV_RETURN_IF_ERROR(read_by_layer(key, 1, spec_.heads, by_layer));
+  spec_.kv_heads = by_layer.back();
+  for (size_t l = 0; l < by_layer.size(); ++l) {
+    if (spec_.heads % by_layer[l] != 0) {
+      return error(ErrorCode::kCorrupt,
+                   "{}: {} query heads do not divide evenly among {} KV heads; convert the model again",
+                   file_.origin(), spec_.heads, by_layer[l]);
+    }
+    spec_.layer_specs[l].kv_heads = by_layer[l] != spec_.kv_heads ? by_layer[l] : 0;
+  }
+  return {};
+}
+
 Status SpecReader::read_heads() {
   if (has("attention.kv_lora_rank")) {
     if (spec_.architecture != "deepseek2")
@@ -372,7 +387,13 @@ Status SpecReader::read_heads() {
     return read_latent_heads();
   }
   KV_RETURN_IF_ERROR(read_count("attention.head_count", kMaxHeads, spec_.heads));
-  KV_RETURN_IF_ERROR(read_count("attention.head_count_kv", kMaxHeads, spec_.kv_heads, spec_.heads));
+  const std::string kv_heads = full("attention.head_count_kv");
+  if (const GgufValue* given = file_.find(kv_heads);
+      spec_.architecture == "gemma4" && given != nullptr && given->type == GgufType::kArray) {
+    KV_RETURN_IF_ERROR(read_kv_heads_by_layer(kv_heads));
+  } else {
+    KV_RETURN_IF_ERROR(read_count("attention.head_count_kv", kMaxHeads, spec_.kv_heads, spec_.heads));
+  }
   if (spec_.heads % spec_.kv_heads != 0) {
     return error(ErrorCode::kCorrupt,
                  "{}: {} query heads do not divide evenly among {} KV heads; convert the model again",

@@ -83,6 +83,8 @@ class SpecReader {
   Status read_window_size(std::string_view key, int32_t& out) const;
   Status read_gating(ExpertSpec& experts) const;
   Status read_heads();
+  // Those of Gemma 4, which differ from layer to layer; the model's are the last layer's.
+  Status read_kv_heads_by_layer(const std::string& key);
   Status read_latent_heads();
   Status read_rope_scaling(Rope& rope, YarnBorders borders) const;
   Status read_yarn(Rope& rope, float factor, YarnBorders borders) const;

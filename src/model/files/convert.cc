@@ -95,8 +95,8 @@ Status Converter::plan_order(const Gguf& metadata) {
         model_.path(), now.architecture);
   }
   if (now.split_pairs && !then.split_pairs) {
-    q_order_ = pair_order(now, now.q_dim());
-    k_order_ = pair_order(now, now.kv_dim());
+    q_order_ = pair_order(now, 0, now.q_dim());
+    k_order_ = pair_order(now, 0, now.kv_dim());
   }
   return {};
 }

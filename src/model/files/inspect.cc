@@ -39,15 +39,16 @@ std::string format_count(uint64_t count) {
 std::string describe_rope(const ModelSpec& spec, size_t index) {
   const Rope& rope = spec.ropes[index];
   std::string out = fmt::format("base {}", rope.base);
-  if (rope.dim != spec.head_dim && !spec.is_latent())
-    out += fmt::format(" over {} of {} values", rope.dim, spec.head_dim);
+  const auto turns = [index](const LayerSpec& layer) { return layer.rope == static_cast<int32_t>(index); };
+  const auto first = std::find_if(spec.layer_specs.begin(), spec.layer_specs.end(), turns);
+  const int32_t head_dim = first == spec.layer_specs.end() ? spec.head_dim : spec.heads_of(*first).head_dim;
+  if (rope.dim != head_dim && !spec.is_latent())
+    out += fmt::format(" over {} of {} values", rope.dim, head_dim);
   if (rope.linear_factor != 1) out += fmt::format(", positions divided by {}", rope.linear_factor);
   if (!rope.divisors.empty()) out += ", a divisor for each frequency";
   if (!rope.long_divisors.empty())
     out += fmt::format(", another one beyond {} tokens", rope.original_context);
-  const auto layers =
-      std::count_if(spec.layer_specs.begin(), spec.layer_specs.end(),
-                    [index](const LayerSpec& layer) { return layer.rope == static_cast<int32_t>(index); });
+  const auto layers = std::count_if(spec.layer_specs.begin(), spec.layer_specs.end(), turns);
   if (layers != spec.layers) out += fmt::format(", in {} of {} layers", layers, spec.layers);
   return out;
 }
@@ -64,7 +65,22 @@ std::string describe_norms(const ModelFile& model) {
   if (c.qk_norm != QkNorm::kNone) {
     out += fmt::format("; of Q and K by {}", c.qk_norm == QkNorm::kRow ? "row" : "head");
   }
+  if (c.v_norm) out += "; of V by head, without weights";
   return out;
+}
+
+// ", in 5 of 6 layers 4 of 256 values": KV heads of layers that have others than the model's; of the first
+// kind of them.
+std::string describe_other_heads(const ModelSpec& c) {
+  const HeadShape usual = {c.heads, c.kv_heads, c.head_dim};
+  const auto is_other = [&](const LayerSpec& layer) { return c.heads_of(layer) != usual; };
+  const auto first = std::find_if(c.layer_specs.begin(), c.layer_specs.end(), is_other);
+  if (first == c.layer_specs.end()) return {};
+  const HeadShape other = c.heads_of(*first);
+  const auto layers = std::count_if(c.layer_specs.begin(), c.layer_specs.end(),
+                                    [&](const LayerSpec& layer) { return c.heads_of(layer) == other; });
+  return fmt::format(", in {} of {} layers {} of {} values", layers, c.layers, other.kv_heads,
+                     other.head_dim);
 }
 
 std::string_view activation_name(const ModelSpec& c) {
@@ -120,8 +136,9 @@ void add_shape(std::string& out, const ModelFile& model) {
              "{} query heads of {} + {} values over latent rows of {} + {} (MLA), values of {}", c.heads,
              c.latent.nope_dim, c.latent.rope_dim, c.latent.rank, c.latent.rope_dim, c.latent.value_dim);
   } else {
-    add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}{}", c.heads, c.kv_heads,
-             c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
+    add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}{}{}", c.heads, c.kv_heads,
+             c.head_dim, attention, describe_other_heads(c),
+             model.weights().layers.front().q_bias.empty() ? "" : ", with biases",
              c.sinks ? ", with sinks" : "");
   }
   if (c.is_recurrent()) {

@@ -11,6 +11,6 @@ namespace kvasir {
 // The order of rows that makes the values of each pair of RoPE neighbours: row i of the result is row
 // order[i]. Of each head's first rope.dim rows the first half become the even ones. Empty: they are so
 // already.
-std::vector<int64_t> pair_order(const ModelSpec& spec, int64_t rows);
+std::vector<int64_t> pair_order(const ModelSpec& spec, int32_t layer, int64_t rows);
 
 }  // namespace kvasir

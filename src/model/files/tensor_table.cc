@@ -18,7 +18,8 @@ bool changes_result(std::string_view name) {
   if (name.ends_with(".bias") || name.ends_with(".scale")) return true;
   if (name.ends_with(".lora_a") || name.ends_with(".lora_b")) return true;
   if (parse_expert_name(name)) return true;
-  for (std::string_view part : {"_norm", "_exps", "_shexp", "ffn_gate_inp", "attn_sinks"}) {
+  for (std::string_view part :
+       {"_norm", "per_layer_", "_scale", "_exps", "_shexp", "ffn_gate_inp", "attn_sinks"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return false;
@@ -162,6 +163,7 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
     KV_RETURN_IF_ERROR(norm(name("post_attention_norm"), dim, out.attn_post_norm));
   }
   KV_RETURN_IF_ERROR(norm(name("post_ffw_norm"), dim, out.ffn_post_norm));
+  KV_RETURN_IF_ERROR(optional_vector(name("layer_output_scale.weight"), 1, out.output_scale));
   // A model has norms before attention and feed-forward, behind them, or both.
   if (!out.attn_norm.present() && !out.attn_post_norm.present()) return missing(name("attn_norm.weight"));
   if (!out.ffn_norm.present() && !out.ffn_post_norm.present() && !spec_.parallel)
@@ -183,7 +185,8 @@ WeightMatrix rows_of(const WeightMatrix& whole, int64_t first, int64_t count) {
 Status TableReader::attention(int32_t index, LayerWeights& out) {
   if (spec_.is_latent()) return latent_attention(index, out);
   if (spec_.layer(index).recurrent) return recurrence(index, out);
-  const int64_t dim = spec_.dim, q_dim = spec_.q_dim(), kv_dim = spec_.kv_dim();
+  const HeadShape heads = spec_.heads_of(index);
+  const int64_t dim = spec_.dim, q_dim = heads.q_dim(), kv_dim = heads.kv_dim();
   const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
   if (file_.find_tensor(weight("attn_qkv")) != nullptr) {
@@ -195,18 +198,23 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   } else {
     KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_dim + spec_.gate_dim(), dim, out.attn_q));
     KV_RETURN_IF_ERROR(matrix(weight("attn_k"), kv_dim, dim, out.attn_k));
-    KV_RETURN_IF_ERROR(matrix(weight("attn_v"), kv_dim, dim, out.attn_v));
+    if (spec_.v_norm && file_.find_tensor(weight("attn_v")) == nullptr) {
+      out.attn_v = out.attn_k;
+    } else {
+      KV_RETURN_IF_ERROR(matrix(weight("attn_v"), kv_dim, dim, out.attn_v));
+    }
   }
+  if (spec_.v_norm) out.v_norm.assign(static_cast<size_t>(heads.head_dim), 1.0F);
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_q"), q_dim, out.q_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_k"), kv_dim, out.k_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_v"), kv_dim, out.v_bias));
   if (spec_.qk_norm == QkNorm::kUnit) {
-    if (spec_.layer(index).rope >= 0) out.q_norm.assign(static_cast<size_t>(spec_.head_dim), 1.0F);
+    if (spec_.layer(index).rope >= 0) out.q_norm.assign(static_cast<size_t>(heads.head_dim), 1.0F);
     out.k_norm = out.q_norm;
   } else if (spec_.qk_norm != QkNorm::kNone) {
     const bool by_head = spec_.qk_norm == QkNorm::kHead;
-    KV_RETURN_IF_ERROR(optional_vector(weight("attn_q_norm"), by_head ? spec_.head_dim : q_dim, out.q_norm));
-    KV_RETURN_IF_ERROR(optional_vector(weight("attn_k_norm"), by_head ? spec_.head_dim : kv_dim, out.k_norm));
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_q_norm"), by_head ? heads.head_dim : q_dim, out.q_norm));
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_k_norm"), by_head ? heads.head_dim : kv_dim, out.k_norm));
     if (out.q_norm.empty()) return missing(weight("attn_q_norm"));
     if (out.k_norm.empty()) return missing(weight("attn_k_norm"));
   }

@@ -106,6 +106,7 @@ struct LayerWeights {
   // [dim][heads × head_dim]; of latent attention [dim][values_dim], of a recurrent layer [dim][values]
   WeightMatrix attn_output;
   std::vector<float> attn_output_bias;  // [dim]
+  std::vector<float> v_norm;            // [head_dim], of ones, where ModelSpec::v_norm
   std::vector<float> sinks;             // [heads], where ModelSpec::sinks
   NormWeights attn_post_norm;           // [dim], of what attention adds to the residual stream
   NormWeights ffn_norm;                 // [dim]
@@ -115,6 +116,7 @@ struct LayerWeights {
   WeightMatrix ffn_down;                // [dim][ffn_dim]
   std::vector<float> ffn_down_bias;     // [dim]
   NormWeights ffn_post_norm;            // [dim]
+  std::vector<float> output_scale;      // [1]: multiplies the residual stream behind the layer
   ExpertWeights experts;                // in the place of gate, up and down
 
   // Calls use(WeightMatrix&) for each matrix that products use.

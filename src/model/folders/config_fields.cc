@@ -140,6 +140,15 @@ std::optional<std::vector<float>> ConfigFields::numbers(std::string_view field) 
   return out;
 }
 
+const json& ConfigFields::object(std::string_view field) {
+  static const json kNone = json::object();
+  const json* value = find(field);
+  if (value == nullptr) return kNone;
+  if (value->is_object()) return *value;
+  unsupported(field, "where an object is needed");
+  return kNone;
+}
+
 void ConfigFields::refuse(std::string_view field) {
   const json* value = find(field);
   if (value != nullptr && !says_nothing(*value))

@@ -40,6 +40,8 @@ class ConfigFields {
   std::optional<std::vector<std::string>> texts(std::string_view field);
   std::optional<std::vector<int64_t>> integers(std::string_view field);
   std::optional<std::vector<float>> numbers(std::string_view field);
+  // An empty one where there is none.
+  const nlohmann::json& object(std::string_view field);
 
   // Refuses a field that is true, or any other value than null, false, 0 and what is empty.
   void refuse(std::string_view field);

@@ -7,6 +7,7 @@
 #include "model/architectures/model_spec.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_deepseek.h"
+#include "model/folders/folder_gemma4.h"
 #include "model/folders/folder_llama4.h"
 
 namespace kvasir {
@@ -497,6 +498,20 @@ const FolderArchitecture kArchitectures[] = {
      .norms = kGemma2Norms,
      .in_attention = kQkNorms,
      .norms_less_one = true},
+    {.model_type = "gemma4_text",
+     .name = "gemma4",
+     .defaults = {.hidden_size = 2304,
+                  .intermediate_size = 9216,
+                  .num_hidden_layers = 30,
+                  .num_attention_heads = 8,
+                  .num_key_value_heads = 4,
+                  .max_position_embeddings = 131072,
+                  .vocab_size = 262144,
+                  .sliding_window = 512,
+                  .tie_word_embeddings = true},
+     .describe = describe_gemma4,
+     .norms = kGemma4Norms,
+     .in_attention = kQkNorms},
     {.model_type = "glm4",
      .name = "glm4",
      .defaults = {.num_key_value_heads = 2,

@@ -50,7 +50,8 @@ void FolderConfig::read_sizes() {
   count("num_key_value_heads", kv_heads);
   const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
   if (vocabulary != 0) write("vocab_size", vocabulary);
-  if (architecture.name == "deepseek2") return;  // read_latent_sizes() has the rest
+  // read_latent_sizes() and describe_gemma4() have the rest.
+  if (architecture.name == "deepseek2" || architecture.name == "gemma4") return;
   write("attention.head_count_kv", count("num_key_value_heads", kv_heads));
   head_dim = fields.integer("head_dim", 1, kMostHeadDim).value_or(defaults.head_dim);
   if (head_dim == 0 && heads != 0) head_dim = std::min(width / heads, kMostHeadDim + 1);

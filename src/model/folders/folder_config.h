@@ -96,6 +96,8 @@ struct FolderConfig {
     return layer < recurrent_layers.size() && recurrent_layers[layer];
   }
   ValueHeads value_heads = {};  // heads 0: those of recurrent layers, if any, stay in their order
+  // [layers], or empty: in none the matrix of K is that of V, too.
+  std::vector<bool> keys_as_values = {};
   // Parts of a layer that have biases, beside those whose names end so.
   std::vector<std::string_view> biases = {};
 

@@ -204,45 +204,35 @@ class RopeReader {
   int64_t dim_ = 0;
 };
 
-// A field that is an object, or an empty object.
-const json& object_of(ConfigFields& fields, std::string_view field) {
-  static const json kNone = json::object();
-  const json* value = fields.find(field);
-  if (value == nullptr) return kNone;
-  if (value->is_object()) return *value;
-  fields.unsupported(field, "where an object is needed");
-  return kNone;
-}
-
 }  // namespace
 
 void FolderConfig::read_rope() {
   const bool is_new = fields.has("rope_parameters");
   const std::string_view field = is_new ? "rope_parameters" : "rope_scaling";
   const double theta = fields.number("rope_theta").value_or(architecture.defaults.rope_theta);
-  RopeReader rope(*this, object_of(fields, field), field);
+  RopeReader rope(*this, fields.object(field), field);
   rope.run(theta);
   out.set_f32(key("rope.freq_base"), static_cast<float>(rope.theta()));
   if (!architecture.turns_neighbours) out.set_bool("kvasir.split_pairs", true);
 }
 
 void FolderConfig::read_two_ropes() {
-  const json& both = object_of(fields, "rope_parameters");
+  const json& both = fields.object("rope_parameters");
   const bool nested = both.contains("full_attention") || both.contains("sliding_attention");
   double global = fields.number("rope_theta").value_or(architecture.defaults.rope_theta);
   double local = fields.number("rope_local_base_freq").value_or(10000);
   if (!nested) {
     // Before transformers 5, and in files that it has not nested.
     const std::string_view field = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-    RopeReader rope(*this, object_of(fields, field), field);
+    RopeReader rope(*this, fields.object(field), field);
     rope.run(global);
     global = rope.theta();
   } else {
     ConfigFields inner(both, fmt::format("{}: rope_parameters", fields.origin()));
-    RopeReader full(*this, object_of(inner, "full_attention"), "rope_parameters: full_attention");
+    RopeReader full(*this, inner.object("full_attention"), "rope_parameters: full_attention");
     full.run(global);
     global = full.theta();
-    ConfigFields sliding(object_of(inner, "sliding_attention"),
+    ConfigFields sliding(inner.object("sliding_attention"),
                          fmt::format("{}: rope_parameters: sliding_attention", fields.origin()));
     local = sliding.number("rope_theta").value_or(local);
     if (const auto type = sliding.text("rope_type"); type && *type != "default") {

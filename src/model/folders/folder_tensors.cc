@@ -24,9 +24,10 @@ constexpr std::string_view kPrefixes[] = {"model.language_model.",
                                           "decoder.",
                                           "model."};
 // What belongs to images.
-constexpr std::string_view kImageParts[] = {"vision_tower.",   "vision_model.",
-                                            "visual.",         "multi_modal_projector.",
-                                            "vision_encoder.", "vision_language_adapter."};
+constexpr std::string_view kImageParts[] = {
+    "vision_tower.",          "vision_model.",   "visual.",
+    "multi_modal_projector.", "vision_encoder.", "vision_language_adapter.",
+    "embed_vision.",          "audio_tower.",    "embed_audio."};
 
 // What follows from the configuration, or is of no use to a decoder.
 constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
@@ -370,6 +371,9 @@ Status TensorMapper::require_all() const {
 
 Status TensorMapper::require(int64_t layer, const TensorName& role) const {
   const auto has = [this](const std::string& ours) { return config_.out.find_tensor(ours) != nullptr; };
+  const bool is_key = static_cast<size_t>(layer) < config_.keys_as_values.size() &&
+                      config_.keys_as_values[static_cast<size_t>(layer)];
+  if (is_key && role.ours == "attn_v") return {};
   const bool is_numbered = role.ours.find('*') != std::string_view::npos;
   for (int64_t i = 0; i < (is_numbered ? config_.experts : 1); ++i) {
     const std::string ours = is_numbered ? numbered(role.ours, i) : std::string(role.ours);

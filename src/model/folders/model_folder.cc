@@ -24,11 +24,9 @@ namespace {
 using nlohmann::json;
 
 // Wrappers of text and images: their own type, and that of their text where text_config does not say it.
-constexpr std::pair<std::string_view, std::string_view> kWrappers[] = {{"gemma3", "gemma3_text"},
-                                                                       {"llama4", "llama4_text"},
-                                                                       {"mistral3", "mistral"},
-                                                                       {"qwen3_5", "qwen3_5_text"},
-                                                                       {"qwen3_5_moe", "qwen3_5_moe_text"}};
+constexpr std::pair<std::string_view, std::string_view> kWrappers[] = {
+    {"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"},   {"llama4", "llama4_text"},
+    {"mistral3", "mistral"},   {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"}};
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
