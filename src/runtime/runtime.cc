@@ -141,8 +141,8 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
   if (config.score_cap != 0 || config.has_windows() || config.has_other_heads()) {
     return error(
         ErrorCode::kUnsupported,
-        "--cluster: {} attends to windows or caps scores, which instances cannot compute for each other yet; "
-        "serve it without --cluster",
+        "--cluster: {} attends to windows, caps scores or has heads of two sizes, which instances cannot "
+        "compute for each other yet; serve it without --cluster",
         options.model_path);
   }
   if (config.is_recurrent()) {

@@ -34,6 +34,17 @@ std::string activation_types(WeightType type, const Types& others, bool tied = t
          (*packed)->activation_types(ActivationMode::kF32);
 }
 
+TEST(PackedModel, RefusesHeadsThatAreNoMultipleOfAVector) {
+  test::TinyLlamaShape shape = test::tiny_gqa();
+  shape.head_dim = 24;
+  const auto file =
+      ModelFile::from_bytes(test::make_tiny_llama(shape, WeightType::kBf16, 5), "model.gguf").value();
+  const Status status = PackedModel::make(*file, 64).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "model.gguf: heads of 24 values are not supported (multiples of 16); use another model");
+}
+
 TEST(PackedModel, NamesTheRowsThatItsProductsTake) {
   EXPECT_EQ(activation_types(WeightType::kQ4_1, {}), "int8 f32");
   EXPECT_EQ(activation_types(WeightType::kBf16, {}), "bf16 f32");

@@ -122,6 +122,16 @@ test::TinyLlamaShape smallest(const std::string& architecture) {
     shape.window = shape.window_head_dim = 16;
     shape.window_kv_heads = 1;
   }
+  if (architecture.starts_with("qwen35")) {
+    shape.layers = 4;  // three recurrent ones
+    shape.key_heads = 1;
+    shape.value_heads = 2;
+    shape.key_dim = shape.value_dim = 16;
+    if (architecture == "qwen35") return shape;
+    shape.experts = 2;
+    shape.experts_used = 1;
+    shape.expert_ffn = shape.shared_ffn = 32;
+  }
   if (architecture != "gpt-oss") return shape;
   shape.experts = 2;
   shape.experts_used = 1;
@@ -264,14 +274,15 @@ TEST(HostileFiles, HeadersOfSafetensorsMayBeAnything) {
 // ---------------------------------------------------------------- configurations
 
 // JSON in the place of a field's value.
-constexpr const char* kLies[] = {"-1",      "0",   "2147483647", "4294967296", "18446744073709551615",
-                                 "1e308",   "0.5", "-0.0",       "\"x\"",      "\"\\n\\u001b[2J\"",
-                                 "[[[1]]]", "{}",  "true",       "null",       "1e999"};
+constexpr const char* kLies[] = {
+    "-1",    "0",    "1",    "2147483647", "4294967296",        "18446744073709551615",
+    "1e308", "0.5",  "-0.0", "\"x\"",      "\"\\n\\u001b[2J\"", "[[[1]]]",
+    "{}",    "true", "null", "1e999"};
 
 TEST(HostileFiles, FieldsOfConfigurationsMayLie) {
   int refused = 0;
-  for (const char* architecture :
-       {"llama", "gemma3", "gemma4", "gpt-oss", "mistral3", "opt", "phi3", "smollm3"}) {
+  for (const char* architecture : {"llama", "gemma3", "gemma4", "gpt-oss", "mistral3", "opt", "phi3",
+                                   "qwen35", "qwen35moe", "smollm3"}) {
     const TinyFolder folder = test::make_tiny_folder(smallest(architecture), ops::WeightType::kBf16, 1);
     const json config = json::parse(folder.texts.at("config.json"));
     for (const auto& [field, value] : config.items()) {

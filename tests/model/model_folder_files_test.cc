@@ -77,8 +77,8 @@ TEST(ModelFolder, SaysWhatWindowsLeaveUnread) {
                 "of K and V of 2048 tokens 21 % are read and kept, in whole blocks; a GPU keeps all\n"));
   EXPECT_EQ(
       describe_windows(spec, 192),
-      "5 of 6 layers attend to the last 96 tokens only; of K and V of 192 tokens 58 % are read, and all "
-      "are kept");
+      "5 of 6 layers attend to the last 96 tokens only; of K and V of 192 tokens 58 % are read and kept, in "
+      "whole blocks; a GPU keeps all");
   EXPECT_EQ(describe_windows(spec, 96), "");
   EXPECT_EQ(describe_windows((*Opened(tiny_folder_of())).spec(), 2048), "");
 }

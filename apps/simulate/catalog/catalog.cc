@@ -56,7 +56,7 @@ Result<ModelShape> shape_of_weights(const std::string& path) {
     return error(ErrorCode::kUnsupported, "{}: {}", path, kRecurrentLayers);
   }
   if (c.has_other_heads()) {
-    return error(ErrorCode::kUnsupported, "{}: models with heads of two sizes are not simulated", path);
+    return error(ErrorCode::kUnsupported, "{}: {}", path, kHeadsOfTwoSizes);
   }
   ModelShape out;
   out.name = c.name.empty() ? model_name_of(path) : c.name;

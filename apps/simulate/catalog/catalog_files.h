@@ -19,6 +19,7 @@ const std::vector<CatalogFile>& catalog_files();
 
 inline constexpr const char* kRecurrentLayers =
     "models with recurrent layers, whose states the simulator does not price yet, are not simulated";
+inline constexpr const char* kHeadsOfTwoSizes = "models with heads of two sizes are not simulated";
 inline constexpr const char* kSomeLayers =
     "experts in some layers, and not in all but the first ones, which the simulator does not price";
 

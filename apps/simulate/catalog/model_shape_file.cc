@@ -76,7 +76,7 @@ Result<ModelShape> parse_model(std::string_view text, const std::string& origin)
     out.name = (path.filename() == "config.json" ? path.parent_path().filename() : path.stem()).string();
   }
   if (string_at("model_type").starts_with("gemma4"))
-    return error(ErrorCode::kUnsupported, "{}: models with heads of two sizes are not simulated", origin);
+    return error(ErrorCode::kUnsupported, "{}: {}", origin, kHeadsOfTwoSizes);
   out.layers = number(json, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
   out.hidden = number(json, {"hidden_size", "n_embd", "d_model"});
   out.heads = number(json, {"num_attention_heads", "n_head", "n_heads"});

@@ -453,7 +453,7 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
       // Nothing from its first row on was written for certain, nor by steps that went on from there.
       const uint32_t held = seq.holds.at(kDeviceKv);
       cut_back(seq, part.rows.begin);
-      seq.owed_cells += held - seq.holds.at(kDeviceKv);
+      if (options_.geometry.window > 0) seq.owed_cells += held - seq.holds.at(kDeviceKv);
       spoil_steps_in_flight(part.seq);
     } else if (ok) {
       // A sequence that was preempted meanwhile may have less.

@@ -396,7 +396,9 @@ class KvCache {
     // Of KV on the device: what it had when it was first promised some, and what it was promised since. Of
     // the windowed cells that it adopted, only those that no other sequence used. Empty: no promise.
     std::optional<uint32_t> most_cells;
-    uint32_t owed_cells = 0;  // dead ones that it gave up, for which nothing was promised in return yet
+    // With windows or states: dead cells that it gave up, and those of rows that left a step, for which
+    // nothing was promised in return yet.
+    uint32_t owed_cells = 0;
     uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;

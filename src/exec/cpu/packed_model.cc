@@ -18,6 +18,7 @@
 #include "model/quantize/quantize_row.h"
 #include "model/quantize/quantize_rows.h"
 #include "ops/det_math.h"
+#include "ops/numerics.h"
 
 namespace kvasir {
 
@@ -289,6 +290,14 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
                                                        int threads) {
   const ModelSpec& spec = file.spec();
   const TensorTable& weights = file.weights();
+  for (int32_t l = 0; l < spec.layers; ++l) {
+    const int32_t length = spec.is_latent() || spec.layer(l).recurrent ? 0 : spec.heads_of(l).head_dim;
+    if (length % ops::kLanes != 0) {
+      return error(ErrorCode::kUnsupported,
+                   "{}: heads of {} values are not supported (multiples of {}); use another model",
+                   file.path(), length, ops::kLanes);
+    }
+  }
   std::unique_ptr<PackedModel> model(new PackedModel);
   model->file_ = &file;
   auto pack = [&](Packer& packer) {

@@ -95,6 +95,7 @@ Status Converter::plan_order(const Gguf& metadata) {
         model_.path(), now.architecture);
   }
   if (now.split_pairs && !then.split_pairs) {
+    KV_CHECK(!now.has_other_heads(), "layers have heads of two sizes");
     q_order_ = pair_order(now, 0, now.q_dim());
     k_order_ = pair_order(now, 0, now.kv_dim());
   }

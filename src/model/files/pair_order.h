@@ -10,7 +10,7 @@ namespace kvasir {
 
 // The order of rows that makes the values of each pair of RoPE neighbours: row i of the result is row
 // order[i]. Of each head's first rope.dim rows the first half become the even ones. Empty: they are so
-// already.
+// already. Of this layer, whose heads may have a size of their own.
 std::vector<int64_t> pair_order(const ModelSpec& spec, int32_t layer, int64_t rows);
 
 }  // namespace kvasir

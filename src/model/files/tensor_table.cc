@@ -189,6 +189,7 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   const int64_t dim = spec_.dim, q_dim = heads.q_dim(), kv_dim = heads.kv_dim();
   const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
+  bool v_is_k = false;
   if (file_.find_tensor(weight("attn_qkv")) != nullptr) {
     WeightMatrix qkv;
     KV_RETURN_IF_ERROR(matrix(weight("attn_qkv"), q_dim + 2 * kv_dim, dim, qkv));
@@ -198,7 +199,8 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   } else {
     KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_dim + spec_.gate_dim(), dim, out.attn_q));
     KV_RETURN_IF_ERROR(matrix(weight("attn_k"), kv_dim, dim, out.attn_k));
-    if (spec_.v_norm && file_.find_tensor(weight("attn_v")) == nullptr) {
+    v_is_k = spec_.v_norm && file_.find_tensor(weight("attn_v")) == nullptr;
+    if (v_is_k) {
       out.attn_v = out.attn_k;
     } else {
       KV_RETURN_IF_ERROR(matrix(weight("attn_v"), kv_dim, dim, out.attn_v));
@@ -208,6 +210,7 @@ Status TableReader::attention(int32_t index, LayerWeights& out) {
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_q"), q_dim, out.q_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_k"), kv_dim, out.k_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_v"), kv_dim, out.v_bias));
+  if (v_is_k) out.v_bias = out.k_bias;
   if (spec_.qk_norm == QkNorm::kUnit) {
     if (spec_.layer(index).rope >= 0) out.q_norm.assign(static_cast<size_t>(heads.head_dim), 1.0F);
     out.k_norm = out.q_norm;
@@ -402,7 +405,7 @@ Status TableReader::account_for_the_rest() {
     const std::string name = gguf_quoted(tensor.name);
     const auto block = parse_layer_name(tensor.name);
     if (block && block->layer >= static_cast<uint64_t>(spec_.layers)) {
-      if (block->layer < static_cast<uint64_t>(spec_.layers + spec_.further_layers)) {
+      if (block->layer < static_cast<uint64_t>(spec_.layers) + static_cast<uint64_t>(spec_.further_layers)) {
         ++further;
         continue;
       }

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLongestHead = 1024;
+constexpr int64_t kShortestHead = 2, kLongestHead = 1024;  // a pair of RoPE
 constexpr const char* kNotSupported = "which is not supported; use another model";
 
 struct Heads {
@@ -41,7 +41,7 @@ void read_layers(FolderConfig& c, std::vector<Heads>& heads) {
     }
     ConfigFields own(of_layer, fmt::format("{}: per_layer_config: {}", c.fields.origin(), index));
     Heads& h = heads[layer];
-    h.dim = own.integer("head_dim", 1, kLongestHead).value_or(h.dim);
+    h.dim = own.integer("head_dim", kShortestHead, kLongestHead).value_or(h.dim);
     h.kv = own.integer("num_key_value_heads", 1, INT32_MAX).value_or(h.kv);
     end_of(own, c.fields);
   }
@@ -49,9 +49,9 @@ void read_layers(FolderConfig& c, std::vector<Heads>& heads) {
 
 // Of each layer. Those without a window have a length of their own, and, where V is K, so many KV heads.
 std::vector<Heads> read_heads(FolderConfig& c, const std::vector<bool>& windowed, bool keys_as_values) {
-  const Heads local = {c.fields.integer("head_dim", 1, kLongestHead).value_or(256),
+  const Heads local = {c.fields.integer("head_dim", kShortestHead, kLongestHead).value_or(256),
                        c.fields.integer("num_key_value_heads", 1, INT32_MAX).value_or(4)};
-  Heads global = {c.fields.integer("global_head_dim", 1, kLongestHead).value_or(512), local.kv};
+  Heads global = {c.fields.integer("global_head_dim", kShortestHead, kLongestHead).value_or(512), local.kv};
   const auto kv = c.fields.integer("num_global_key_value_heads", 1, INT32_MAX);
   if (keys_as_values) global.kv = kv.value_or(local.kv);
   std::vector<Heads> out(windowed.size(), local);
@@ -71,7 +71,8 @@ void read_ropes(FolderConfig& c) {
                     fmt::format("{}: rope_parameters", c.fields.origin()));
   ConfigFields full(both.object("full_attention"), both.origin() + ": full_attention");
   ConfigFields sliding(both.object("sliding_attention"), both.origin() + ": sliding_attention");
-  const double part = full.number("partial_rotary_factor").value_or(full.has("rope_type") ? 1 : 0.25);
+  const bool given = both.has("full_attention");  // a part without a type is the default one
+  const double part = full.number("partial_rotary_factor").value_or(given ? 1 : 0.25);
   if (part < 0 || part > 1) full.unsupported("partial_rotary_factor", "not from 0 to 1");
   std::vector<float> divisors(static_cast<size_t>(c.head_dim / 2), 1e30F);
   const auto turned = static_cast<size_t>(static_cast<double>(c.head_dim) * std::clamp(part, 0.0, 1.0)) / 2;
@@ -80,7 +81,7 @@ void read_ropes(FolderConfig& c) {
   c.out.set_f32(c.key("rope.freq_base"), static_cast<float>(full.number("rope_theta").value_or(1e6)));
   c.out.set_f32(c.key("rope.freq_base_swa"), static_cast<float>(sliding.number("rope_theta").value_or(1e4)));
   c.out.set_bool("kvasir.split_pairs", true);
-  if (full.text("rope_type").value_or("proportional") != "proportional") {
+  if (full.text("rope_type").value_or(given ? "default" : "proportional") != "proportional") {
     full.unsupported("rope_type", "where only proportional is supported; use another model");
   }
   if (sliding.text("rope_type").value_or("default") != "default")
@@ -145,6 +146,7 @@ void describe_gemma4(FolderConfig& c) {
   for (const char* name :
        {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
     write(name, local_dim);
+  write("embedding_length_per_layer_input", 0);  // llama.cpp wants it
   c.out.set_i32s(c.key("attention.head_count_kv"), kv_heads);
   c.out.set_i32s(c.key("attention.sliding_window_pattern"), pattern);
   write("attention.sliding_window", c.sliding_window());

@@ -53,10 +53,19 @@ class RopeReader {
   double theta() const { return theta_; }
 
  private:
+  // They differ in the positions of images, and text has none; but llama.cpp wants them.
+  void write_sections() {
+    std::vector<int32_t> sections;
+    for (const int64_t pairs : fields_.integers("mrope_section").value_or(std::vector<int64_t>{11, 11, 10})) {
+      sections.push_back(static_cast<int32_t>(std::clamp<int64_t>(pairs, 0, INT32_MAX)));
+    }
+    sections.resize(4);
+    config_.out.set_i32s(config_.key("rope.dimension_sections"), sections);
+    fields_.ignore({"mrope_interleaved"});
+  }
   void read_scaling(const std::string& type) {
     fields_.ignore({"type", "max_position_embeddings", "finetuned"});
-    // Sections differ in the positions of images, and text has none.
-    if (is_qwen35()) fields_.ignore({"mrope_section", "mrope_interleaved"});
+    if (is_qwen35()) write_sections();
     // Files of Phi-3 have had three names for it.
     const bool is_phi3 = config_.architecture.name == "phi3";
     if (type == "default") return;

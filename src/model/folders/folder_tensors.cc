@@ -416,7 +416,7 @@ Status add_folder_tensors(const std::vector<WeightsFile>& files, std::optional<b
                           FolderConfig& config, std::vector<std::string>& warnings) {
   if (config.architecture.joined_experts) {
     const auto is_joined = [](const SafetensorsTensor& t) {
-      return t.name.ends_with(kJoinedExperts[0].theirs);
+      return t.name.ends_with(kJoinedExperts[0].theirs) && !t.name.starts_with("mtp.");
     };
     config.joined_experts = std::any_of(files.begin(), files.end(), [&](const WeightsFile& file) {
       return std::any_of(file.content.tensors.begin(), file.content.tensors.end(), is_joined);

@@ -44,7 +44,8 @@ WeightType type_of_values(WeightType type, bool shared, int32_t layers, int32_t 
 // Of V, and of Q, K and V in one tensor. Models of 70 and 72 billion parameters, which llama.cpp knows by
 // their layers, have at least Q5_K.
 WeightType type_of_values(WeightType type, const ModelSpec& spec, int32_t layer) {
-  const WeightType usual = type_of_values(type, spec.queries_per_kv() >= 4, spec.layers, layer);
+  const HeadShape first = spec.heads_of(0);  // llama.cpp asks the first layer of all
+  const WeightType usual = type_of_values(type, first.heads / first.kv_heads >= 4, spec.layers, layer);
   const bool large = spec.layers == 80 && (spec.architecture == "qwen2" ||
                                            (spec.architecture == "llama" && spec.kv_heads != spec.heads));
   const bool few_bits = usual == WeightType::kQ3K || usual == WeightType::kQ4K;
