@@ -212,6 +212,7 @@ TEST(QuantizeRows, NamesTheFirstValueAtFault) {
 ModelSpec spec_of(int32_t layers, int32_t heads, bool tied) {
   ModelSpec spec;
   spec.layers = layers;
+  spec.layer_specs.resize(static_cast<size_t>(layers));
   spec.heads = heads;
   spec.kv_heads = 2;
   spec.tied_embeddings = tied;
