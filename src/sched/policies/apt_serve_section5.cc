@@ -98,6 +98,16 @@ class Section5Step {
   }
   bool streams(const SeqView& seq) const { return builder_.kv_placement(seq).streams; }
 
+  // Where X costs the others so much that it is worth less by the byte than K and V, "its hidden cache usage
+  // is avoided", also where K and V do not fit.
+  HybridCandidate candidate(const SeqView& seq, uint64_t kv) const {
+    HybridCandidate c = values_.candidate(seq, kv, may_be_x(seq) ? bytes_as_x(view_.geometry, seq) : 0);
+    const auto by_the_byte = [](double value, uint64_t bytes) { return value / static_cast<double>(bytes); };
+    if (c.x_bytes > 0 && by_the_byte(c.value - c.penalty, c.x_bytes) < by_the_byte(c.value, kv))
+      c.x_bytes = 0;
+    return c;
+  }
+
   // M for a prefill step: the device less the K and V of all that run, and of those that are computed again.
   uint64_t room_beside_running() const {
     uint64_t room = free_bytes(view_, builder_), missing = 0;
@@ -121,7 +131,7 @@ class Section5Step {
         continue;
       }
       const uint64_t kv = bytes_as_kv(view_.geometry, seq);
-      HybridCandidate c = values_.candidate(seq, kv, may_be_x(seq) ? bytes_as_x(view_.geometry, seq) : 0);
+      HybridCandidate c = candidate(seq, kv);
       if (streams(seq)) {
         // It needs two blocks at a time, which shall not raise its value by the byte.
         c.kv_bytes = std::min(kv, 2 * view_.geometry.kv_block_bytes());
@@ -216,8 +226,7 @@ class Section5Step {
     candidates.reserve(running.size());
     for (const SeqView* seq : running) {
       room += values_.held_bytes(*seq);
-      const uint64_t x = may_be_x(*seq) ? bytes_as_x(view_.geometry, *seq) : 0;
-      candidates.push_back(values_.candidate(*seq, values_.kv_bytes(*seq), x));
+      candidates.push_back(candidate(*seq, values_.kv_bytes(*seq)));
     }
     for (const SeqView& seq : view_.waiting) {
       const HybridForm form = change_of(seq);
