@@ -79,13 +79,18 @@ class Section5Step {
   }
 
   // A prefill step for those whose cache was discarded. True if it has rows. One for which there is no room,
-  // although no cells are about to become free, waits as the others do from the next step on.
+  // although no cells are about to become free, waits as the others do from now on.
   bool compute_again() {
     for (const SeqView& seq : view_.waiting) {
       const HybridForm form = change_of(seq);
       if (form == HybridForm::kNone || !fits_budget(rows_of(seq))) continue;
-      const bool admitted = admit_one(seq, form == HybridForm::kX) == Answer::kAdmitted;
-      if (admitted ? form == HybridForm::kX : builder_.coming_cells() <= 0) forget_change(seq);
+      const bool as_x = form == HybridForm::kX;
+      const Answer answer = admit_one(seq, as_x);
+      if (answer == Answer::kAdmitted ? as_x : builder_.coming_cells() <= 0) {
+        forget_change(seq);
+      } else if (answer == Answer::kRefused) {
+        refused(view_, seq, admission(as_x), builder_);
+      }
     }
     return builder_.planned_tokens() > 0;
   }
@@ -257,11 +262,12 @@ class Section5Step {
   }
 
   // One that is to have K and V and has adopted X in place of what was discarded: it keeps what this step
-  // projects, if there is room.
+  // projects, if there is room beside the blocks that other decodes begin.
   void upgrade(const SeqView& seq) {
     if (change_of(seq) != HybridForm::kKv || !seq.decoding() || !held_as_x(seq)) return;
     const bool memory = view_.scratch_tokens == 0 || builder_.planned_tokens() < view_.scratch_tokens;
-    if (memory && upgrade_to_kv(view_, seq, /*spare_blocks=*/0, builder_)) builder_.decode(seq);
+    const uint32_t others = blocks_wanted(view_, builder_) - (wants_block(view_, seq) ? 1 : 0);
+    if (memory && upgrade_to_kv(view_, seq, others, builder_)) builder_.decode(seq);
   }
 
   const View& view_;
