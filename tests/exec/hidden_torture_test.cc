@@ -51,24 +51,29 @@ void torture(const TinyLlamaShape& shape, const HiddenArithmetic& arithmetic) {
 // They had K and V, and are computed again as X.
 TEST(HiddenTorture, FromKeysAndValuesToX) {
   PlanCounts plans;
+  uint64_t by_the_paper = 0;
   const TierTorture torture(torture_mha(), ops::WeightType::kQ4_1, ops::KvType::kBf16, 24, 75);
-  for (const char* policy : {"apt-serve:hidden-share=1:to-x=running", "apt-serve:hidden-share=1:to-x=queue",
-                             "apt-serve-s:hidden-share=1:to-x=running", "apt-serve:rules=paper"}) {
+  for (const std::string policy :
+       {"apt-serve:hidden-share=1:to-x=running", "apt-serve:hidden-share=1:to-x=queue",
+        "apt-serve-s:hidden-share=1:to-x=running", "apt-serve:rules=paper"}) {
     for (uint32_t layers_per_group : {1u, 2u, 4u}) {
-      SCOPED_TRACE(std::string(policy) + ", groups of " + std::to_string(layers_per_group));
+      SCOPED_TRACE(policy + ", groups of " + std::to_string(layers_per_group));
       RigOptions options = torture.hidden(layers_per_group);
       options.policy = policy;
       options.prefix_caching = layers_per_group == 4;
       const TierTortureOutcome out = torture.torture(options);
       EXPECT_EQ(out.wrong, 0u);
       plans += out.run.plans;
+      if (policy == "apt-serve:rules=paper") by_the_paper += out.run.plans.switches_to_x;
     }
   }
-  std::printf("%llu became X, %llu became K and V, %llu came back as X\n",
+  std::printf("%llu became X, %llu of them by the paper's rules, %llu became K and V, %llu came back as X\n",
               static_cast<unsigned long long>(plans.switches_to_x),
+              static_cast<unsigned long long>(by_the_paper),
               static_cast<unsigned long long>(plans.switches_to_kv),
               static_cast<unsigned long long>(plans.returned_as_x));
   EXPECT_GT(plans.switches_to_x, 20u);
+  EXPECT_GT(by_the_paper, 0u);
   EXPECT_GT(plans.switches_to_kv, 0u);
   EXPECT_GT(plans.returned_as_x, 10u);
 }

@@ -5,61 +5,26 @@
 
 #include <string>
 
-#include "plan/forms_views.h"
-#include "sched/plans.h"
+#include "sched/apt_serve_views.h"
 
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kNow = 100 * kNanosPerSecond;
 constexpr const char* kPaper = "apt-serve:rules=paper";
 
-SeqView waits(uint64_t id, uint32_t prompt, double seconds) {
-  SeqView s = waiting_seq(id, prompt);
-  s.arrival = kNow - from_seconds(seconds);
-  return s;
-}
-SeqView timed(SeqView s, double since_last_token) {
-  s.arrival = 1;
-  s.first_token_time = 2;
-  s.last_token_time = kNow - from_seconds(since_last_token);
-  return s;
-}
 // It had tokens, and waits: its cache was discarded.
 SeqView discarded(uint64_t id, uint32_t prompt, uint32_t known, double since_last_token) {
   SeqView s = timed(waiting_seq(id, prompt), since_last_token);
   s.known_tokens = known;
   return s;
 }
-// Decodes at 40 tokens, with X of its three blocks and K and V of the last one, which is not full: 2,560
-// bytes, of which K and V would take 3,072.
-SeqView hidden(uint64_t id, double since_last_token) {
-  SeqView s = timed(decoding_seq(id, 10, 40), since_last_token);
-  set_cells(s, Tier::kDevice, kViewGroups);
-  hold(s, Form::kX, Tier::kDevice, s.blocks * kViewGroups);
-  s.resident_blocks = 1;
-  s.device_groups = {};
-  return s;
-}
-
-View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 20) {
-  View view = forms_view(total_blocks, free_blocks, ring);
-  view.now = kNow;
-  view.limits.max_num_batched_tokens = 1000;
-  return view;
-}
-
-std::string first_reason(const char* policy, const View& view) {
-  const StepPlan plan = make_policy(policy).value()->plan(view);
-  return plan.reasons.empty() ? "" : name(plan.reasons[0].cause);
-}
-
-// 1 has X and 2, of 30 tokens, two blocks of K and V; both have waited 0.1 s. As X 1 costs the two of them
+// 1, of 40 tokens, has X of three blocks and K and V of the last, 2,560 bytes, of which K and V would take
+// 3,072; 2, of 30, has two blocks of K and V. Both have waited 0.1 s. As X 1 costs the two of them
 // P = 2 x 24 x 4 rho, and it is no less by the byte than K and V where (0.1 - P) / 2,560 >= 0.1 / 3,072,
 // which is P <= 0.1 / 6.
 View view_of_one_with_x(uint32_t free_blocks, double penalty) {
-  View view = view_of(50, free_blocks);
-  view.running = {hidden(1, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
+  View view = apt_view(50, free_blocks);
+  view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
   view.costs.projected_token_s = penalty / (2 * 24 * 4);
   return view;
 }
@@ -133,13 +98,15 @@ TEST(AptServeBySection5, OneThatHasAdoptedXAgainIsUpgraded) {
 // rho. X is no less by the byte than K and V where (0.4 - P) / 5,120 >= 0.4 / 8,192, which is P <= 0.15. By
 // the byte, in microseconds:
 //
-//   1, 3          0.4 / 2,048 = 195
-//   2             with P = 0.149 as X 49.0, then K and V 0.149 / 3,072 = 48.5; with 0.151 K and V at
-//   once 48.8 4             0.0997 / 2,048 = 48.7
+// clang-format off
+//   1, 3   0.4 / 2,048 = 195
+//   2      with P = 0.149 as X 49.0, then K and V 0.149 / 3,072 = 48.5; with 0.151 K and V at once 48.8
+//   4      0.0997 / 2,048 = 48.7
+// clang-format on
 //
 // So with 0.149 the room of 2's K and V goes to 4, and with 0.151 it is 4 that is left out.
 View view_of_a_switch(double penalty) {
-  View view = view_of(20, 0);
+  View view = apt_view(20, 0, 20);
   view.running = {timed(decoding_seq(1, 10, 17), 0.4), timed(decoding_seq(2, 10, 124), 0.4),
                   timed(decoding_seq(3, 10, 17), 0.4), timed(decoding_seq(4, 10, 30), 0.0997)};
   view.costs.projected_token_s = penalty / (4 * 112 * 4);
@@ -181,15 +148,83 @@ TEST(AptServeBySection5, WhereXCostsTooMuchItIsAvoided) {
 
 // 1 runs with X, so 512 bytes of its K and V are to come: of what is free a prompt has so much less.
 TEST(AptServeBySection5, APrefillStepLeavesRoomForTheKvOfAllThatRun) {
-  View view = view_of(50, 3);
-  view.running = {hidden(1, 0.1)};
+  View view = apt_view(50, 3);
+  view.running = {hidden(1, 40, 0.1)};
   view.waiting = {waits(2, 48, 4)};
   EXPECT_EQ(plan_of(kPaper, view), "prefill 2 [0, 48) samples x2 keeps kv x0 x x2\n");
   view.device.spare_slabs = 2 * 3 + 1;
   EXPECT_EQ(plan_of(kPaper, view), "promise 2 6 cells on device\nprefill 2 [0, 48) samples\n");
-  // Room for its X, 1,536 bytes, and for the block in which that may end, but not beside those 512.
-  view.device.spare_slabs = 3;
-  EXPECT_NE(plan_of(kPaper, view).substr(0, 9), "prefill 2");
+}
+
+// 2,560 bytes are free: room for X of the 48 tokens of 1, 1,536 bytes, and for the block in which that may
+// end, but not for their K and V, 3,072. Projecting them costs 1 and 2, which runs, P = 2 x 48 x 4 rho. X is
+// worth no less by the byte than K and V where (4 - P) / 1,536 >= 4 / 3,072, which is P <= 2 or p / m >= 2 U
+// rho.
+View view_without_room_for_kv(double penalty, Slo slo = {}) {
+  View view = apt_view(50, 0);
+  view.device.spare_slabs = 5;
+  view.waiting = {waits(1, 48, 4)};
+  view.waiting[0].slo = slo;
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  view.costs.projected_token_s = penalty / (2 * 48 * 4);
+  return view;
+}
+constexpr const char* kAsX = "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n";
+constexpr const char* kNotScheduled = "decode 2 [29, 30) samples\n";
+
+TEST(AptServeBySection5, XThatIsAvoidedIsNotTakenWhereKvDoesNotFit) {
+  EXPECT_EQ(plan_of(kPaper, view_without_room_for_kv(1.9)), kAsX);
+  EXPECT_EQ(plan_of(kPaper, view_without_room_for_kv(2.1)), kNotScheduled) << "it is worth 4 - 2.1 s as X";
+}
+
+// 1, of 72 tokens, holds 3,584 bytes as X and would take 5,120; the device has room for 1,024 more, which 2
+// holds. Projecting the 56 tokens of which 1 has no K and V costs the two P = 2 x 56 x 4 rho, and X is
+// avoided where (0.1 - P) / 3,584 < 0.1 / 5,120, which is P > 0.03.
+TEST(AptServeBySection5, NorIsItKeptByOneThatRuns) {
+  View view = apt_view(50, 0);
+  view.running = {hidden(1, 72, 0.1), timed(decoding_seq(2, 10, 12), 0.1)};
+  view.costs.projected_token_s = 0.029 / (2 * 56 * 4);
+  EXPECT_EQ(plan_of(kPaper, view).find("preempt"), std::string::npos) << plan_of(kPaper, view);
+  view.costs.projected_token_s = 0.031 / (2 * 56 * 4);
+  EXPECT_EQ(plan_of(kPaper, view).substr(0, 10), "preempt 1\n") << plan_of(kPaper, view);
+}
+
+TEST(AptServeBySection5, ALateRequestGetsNoXUnlessItsValueDecays) {
+  EXPECT_EQ(plan_of(kPaper, view_without_room_for_kv(0.1, {.ttft_ms = 4001})), kAsX);
+  const View late = view_without_room_for_kv(0.1, {.ttft_ms = 3999});
+  EXPECT_EQ(plan_of(kPaper, late), kNotScheduled);
+  EXPECT_EQ(plan_of("apt-serve:rules=paper:decay=0.4", late), kAsX);
+}
+
+// 1 has waited for 4 s, which is too long: with 0.4 it is worth 1.6 s, with 0.2 0.8 s, and 2 is worth 1 s.
+TEST(AptServeBySection5, ADecayKeepsAShareOfALateRequestsValue) {
+  View view = apt_view(50, 50);
+  view.waiting = {waits(1, 16, 4), waits(2, 16, 1)};
+  view.waiting[0].slo = {.ttft_ms = 3999};
+  const std::string late_first = "promise 1 2 cells on device\npromise 2 2 cells on device\n";
+  const std::string late_last = "promise 2 2 cells on device\npromise 1 2 cells on device\n";
+  EXPECT_EQ(plan_of("apt-serve:rules=paper:decay=0.4", view).substr(0, late_first.size()), late_first);
+  EXPECT_EQ(plan_of("apt-serve:rules=paper:decay=0.2", view).substr(0, late_last.size()), late_last);
+  EXPECT_EQ(plan_of(kPaper, view).substr(0, late_last.size()), late_last);
+}
+
+// Two that run pend for 0.2 s together.
+TEST(AptServeBySection5, AStepDecodesWhileThoseThatRunPendLonger) {
+  View view = apt_view(50, 20);
+  view.running = {timed(decoding_seq(1, 20, 30), 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
+  view.waiting = {waits(3, 16, 0.19)};
+  EXPECT_EQ(plan_of(kPaper, view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+  view.waiting = {waits(3, 16, 0.21)};
+  EXPECT_EQ(plan_of(kPaper, view), "promise 3 2 cells on device\nprefill 3 [0, 16) samples\n");
+}
+
+TEST(AptServeBySection5, APromptThatWasCutShortGoesOnBesideTheDecodes) {
+  View view = apt_view(50, 20);
+  SeqView begun = running_seq(2, 60, 60, 32);
+  begun.arrival = kAptNow - kNanosPerSecond;
+  view.running = {timed(decoding_seq(1, 20, 30), 0.1), begun};
+  view.waiting = {waits(3, 16, 4)};
+  EXPECT_EQ(plan_of(kPaper, view), "decode 1 [29, 30) samples\nprefill 2 [32, 60) samples\n");
 }
 
 TEST(AptServeBySection5, ItHasNoneOfOurSettings) {

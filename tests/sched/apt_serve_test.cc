@@ -5,51 +5,18 @@
 
 #include <string>
 
-#include "plan/forms_views.h"
-#include "sched/plans.h"
+#include "sched/apt_serve_views.h"
 
 namespace kvasir::test {
 namespace {
-
-constexpr Nanos kNow = 100 * kNanosPerSecond;
 
 std::string apt_serve_plan(const View& view, const std::string& policy = "apt-serve") {
   return plan_of(policy.c_str(), view);
 }
 
-SeqView waits(uint64_t id, uint32_t prompt, double seconds, Slo slo = {}) {
-  SeqView s = waiting_seq(id, prompt);
-  s.arrival = kNow - from_seconds(seconds);
-  s.slo = slo;
-  return s;
-}
-SeqView timed(SeqView s, double since_last_token, Slo slo = {}) {
-  s.arrival = 1;
-  s.first_token_time = 2;
-  s.last_token_time = kNow - from_seconds(since_last_token);
-  s.slo = slo;
-  return s;
-}
-// Decodes, with X of all its blocks and K and V of the last one, which is not full.
-SeqView hidden(uint64_t id, uint32_t known, double since_last_token, Slo slo = {}) {
-  SeqView s = timed(decoding_seq(id, 10, known), since_last_token, slo);
-  set_cells(s, Tier::kDevice, kViewGroups);
-  hold(s, Form::kX, Tier::kDevice, s.blocks * kViewGroups);
-  s.resident_blocks = 1;
-  s.device_groups = {};
-  return s;
-}
-
-View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 16) {
-  View view = forms_view(total_blocks, free_blocks, ring);
-  view.now = kNow;
-  view.limits.max_num_batched_tokens = 1000;
-  return view;
-}
-
 // By pending seconds a block: 6 / 3, 1 / 1, 2 / 1.
 TEST(AptServePolicy, TheLongestWaitPerByteIsFirst) {
-  View view = view_of(50, 50);
+  View view = apt_view(50, 50);
   view.waiting = {waits(1, 48, 5.9), waits(2, 16, 1), waits(3, 16, 2)};
   EXPECT_EQ(apt_serve_plan(view),
             "promise 3 2 cells on device\npromise 1 6 cells on device\npromise 2 2 cells on device\n"
@@ -60,7 +27,7 @@ TEST(AptServePolicy, TheLongestWaitPerByteIsFirst) {
 }
 
 TEST(AptServePolicy, ARequestBeyondItsBoundComesAfterAllOthers) {
-  View view = view_of(50, 50);
+  View view = apt_view(50, 50);
   view.waiting = {waits(1, 16, 9, {.ttft_ms = 8999}), waits(2, 16, 1, {.ttft_ms = 2000}),
                   waits(3, 48, 9, {.ttft_ms = 8999})};
   const std::string order =
@@ -77,7 +44,7 @@ TEST(AptServePolicy, ARequestBeyondItsBoundComesAfterAllOthers) {
 }
 
 TEST(AptServePolicy, TheGreaterSumOfPendingTimesDecidesWhatAStepIs) {
-  View view = view_of(50, 40);
+  View view = apt_view(50, 40);
   view.running = {timed(decoding_seq(1, 20, 30), 2)};
   view.waiting = {waits(2, 16, 1.5)};
   EXPECT_EQ(apt_serve_plan(view), "decode 1 [29, 30) samples\n");
@@ -95,7 +62,7 @@ TEST(AptServePolicy, TheGreaterSumOfPendingTimesDecidesWhatAStepIs) {
 
 // Three blocks of K and V, or two of X and one of both, for which there is room beside what decodes.
 TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
-  View view = view_of(50, 3, 10);
+  View view = apt_view(50, 3, 10);
   view.waiting = {waits(1, 48, 4)};
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   EXPECT_EQ(apt_serve_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 48) samples\n");
@@ -115,7 +82,7 @@ TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
 }
 
 TEST(AptServePolicy, NoneIsKeptAsXWithoutGain) {
-  View view = view_of(50, 0, 10);
+  View view = apt_view(50, 0, 10);
   view.device.spare_slabs = 5;
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   const auto expect_waits = [&](const SeqView& s) {
@@ -127,7 +94,7 @@ TEST(AptServePolicy, NoneIsKeptAsXWithoutGain) {
   expect_waits(waits(1, 48, 4, {.ttft_ms = 3999}));  // its bound is missed
   SeqView preempted = waits(1, 48, 4);
   preempted.known_tokens = 50;
-  preempted.first_token_time = preempted.last_token_time = kNow - from_seconds(4);
+  preempted.first_token_time = preempted.last_token_time = kAptNow - from_seconds(4);
   expect_waits(preempted);
   view.stage_blocks = 9;
   expect_waits(waits(1, 48, 4));  // it may become 148 tokens
@@ -144,7 +111,7 @@ TEST(AptServePolicy, NoneIsKeptAsXWithoutGain) {
 // With 50 tokens it takes four blocks as K and V; as X four of X, which are half of that, and the last one as
 // K and V: the room of three.
 TEST(AptServePolicy, OneThatComesBackMayBeKeptAsX) {
-  View view = view_of(50, 0, 10);
+  View view = apt_view(50, 0, 10);
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   SeqView back = timed(waiting_seq(1, 48), 4);
   back.known_tokens = 50;
@@ -158,15 +125,9 @@ TEST(AptServePolicy, OneThatComesBackMayBeKeptAsX) {
   }
 }
 
-// The first of a plan's reasons, or nothing.
-std::string first_reason(const char* policy, const View& view) {
-  const StepPlan plan = make_policy(policy).value()->plan(view);
-  return plan.reasons.empty() ? "" : name(plan.reasons[0].cause);
-}
-
 // As K and V it is refused, as X there is room for it in the same plan; without X it waits.
 TEST(AptServePolicy, InOrderOfArrivalOnlyOneThatIsNotAdmittedInEitherFormIsRefused) {
-  View view = view_of(50, 3, 10);
+  View view = apt_view(50, 3, 10);
   view.waiting = {waits(1, 48, 4)};
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   view.device.spare_slabs = 5;
@@ -181,13 +142,15 @@ TEST(AptServePolicy, InOrderOfArrivalOnlyOneThatIsNotAdmittedInEitherFormIsRefus
 // requests would wait for 112 tokens of 2 in four layers: 4 x 112 x 4 rho = 0.1344 s. The values in
 // microseconds by the byte:
 //
-//   1, 3          0.4 / 2,048 = 195
-//   2 as X        (0.4 - 0.1344) / 5,120 = 51.9; then K and V, 0.1344 / 3,072 = 43.8; at once 0.4 / 8,192
-//   = 48.8 4             0.095 / 2,048 = 46.4
+// clang-format off
+//   1, 3     0.4 / 2,048 = 195
+//   2 as X   (0.4 - 0.1344) / 5,120 = 51.9; then K and V 0.1344 / 3,072 = 43.8; at once 0.4 / 8,192 = 48.8
+//   4        0.095 / 2,048 = 46.4
+// clang-format on
 //
 // So 1, 3, 2 as X and 4 are taken, and one block is left, which is too little for the K and V of 2.
 View view_of_a_switch() {
-  View view = view_of(20, 0, 20);
+  View view = apt_view(20, 0, 20);
   view.running = {timed(decoding_seq(1, 10, 17), 0.4), timed(decoding_seq(2, 10, 124), 0.4),
                   timed(decoding_seq(3, 10, 17), 0.4), timed(decoding_seq(4, 10, 30), 0.095)};
   view.costs.projected_token_s = 3e-4 / 4;
@@ -196,12 +159,12 @@ View view_of_a_switch() {
 
 TEST(AptServePolicy, TheChoiceForADecodeStepMayGiveXToOneWithKv) {
   View view = view_of_a_switch();
-  const char* to_the_letter = "apt-serve:to-x=running:switch-cost=off:hidden-share=1";
+  const char* by_equation_8 = "apt-serve:to-x=running:switch-cost=off:hidden-share=1";
   const std::string becomes_x =
       "preempt 2\ndrop_all 2 kv device\ndecode 1 [16, 17) samples\ndecode 3 [16, 17) samples\n"
       "decode 4 [29, 30) samples\n";
-  EXPECT_EQ(apt_serve_plan(view, to_the_letter), becomes_x);
-  EXPECT_EQ(first_reason(to_the_letter, view), "preempt_become_x");
+  EXPECT_EQ(apt_serve_plan(view, by_equation_8), becomes_x);
+  EXPECT_EQ(first_reason(by_equation_8, view), "preempt_become_x");
   // Without X the least by the byte goes, which is 4.
   for (const char* policy : {"apt-serve:hidden-share=1", "apt-serve:to-x=returning:hidden-share=1",
                              "apt-serve:to-x=running:switch-cost=off:hidden-share=0.39"}) {
@@ -211,9 +174,9 @@ TEST(AptServePolicy, TheChoiceForADecodeStepMayGiveXToOneWithKv) {
   EXPECT_EQ(apt_serve_plan(view, "apt-serve-s:to-x=running:switch-cost=off:hidden-share=1"), becomes_x);
   // All of 0.0336 s that projecting 2 takes, in a quarter of the bound, or in a half of it.
   view.running[0].slo.tbt_ms = 130;
-  view.running[0].last_token_time = view.running[2].last_token_time = kNow - from_seconds(0.1);
-  EXPECT_EQ(apt_serve_plan(view, to_the_letter).substr(0, 10), "preempt 4\n");
-  EXPECT_EQ(apt_serve_plan(view, (std::string(to_the_letter) + ":all-share=0.5")).substr(0, 10),
+  view.running[0].last_token_time = view.running[2].last_token_time = kAptNow - from_seconds(0.1);
+  EXPECT_EQ(apt_serve_plan(view, by_equation_8).substr(0, 10), "preempt 4\n");
+  EXPECT_EQ(apt_serve_plan(view, (std::string(by_equation_8) + ":all-share=0.5")).substr(0, 10),
             "preempt 2\n");
 }
 
@@ -272,7 +235,7 @@ TEST(AptServePolicy, ThatItsKvWouldBeComputedAgainCounts) {
 // recomputation of 123 ms 164. The prompt of three blocks is worth 0.2 / 3,072 = 65, or
 // (0.2 - 3 x 48 x 4 rho) / 1,536 = 92.7 as X and then 0.0576 / 1,536 = 37.5.
 TEST(AptServePolicy, OneWithKvMayMakeRoomForTheQueue) {
-  View view = view_of(50, 1, 20);
+  View view = apt_view(50, 1, 20);
   view.running = {timed(decoding_seq(1, 10, 124), 0.05), timed(decoding_seq(3, 10, 30), 0.05)};
   view.waiting = {waits(2, 48, 0.2)};
   view.costs.projected_token_s = 1e-4;
@@ -299,7 +262,7 @@ TEST(AptServePolicy, OneWithKvMayMakeRoomForTheQueue) {
 
 // rho of the 24 tokens without K and V in four layers, times two requests: 0.5 s.
 TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
-  View view = view_of(50, 0);
+  View view = apt_view(50, 0);
   view.costs.projected_token_s = 0.5 / (2 * 4 * 24);
   const auto with = [&](double waited, Slo slo = {}) {
     view.running = {hidden(1, 40, waited, slo), timed(decoding_seq(2, 20, 30), 0.1)};
@@ -316,7 +279,7 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
 }
 
 TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
-  View view = view_of(50, 4);
+  View view = apt_view(50, 4);
   view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
   const std::string upgrade = "add 1 [0, 32) kv device x2 before_layer\n";
   EXPECT_NE(apt_serve_plan(view).find(upgrade), std::string::npos) << apt_serve_plan(view);
@@ -332,7 +295,7 @@ TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
 }
 
 TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
-  View view = view_of(20, 0);
+  View view = apt_view(20, 0);
   // Of one, four and two blocks; the first and the last begin one.
   view.running = {timed(decoding_seq(1, 10, 17), 0.1), timed(decoding_seq(2, 10, 60), 0.1),
                   timed(decoding_seq(3, 10, 33), 0.1)};
@@ -347,7 +310,7 @@ TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
 
 // Five blocks each, and a ring of ten. There is room for three of them as X, and two blocks are spared.
 TEST(AptServePolicy, NoMoreThanTheRingPassesAreKeptAsXInAStep) {
-  View view = view_of(200, 10, 10);
+  View view = apt_view(200, 10, 10);
   view.waiting = {waits(1, 80, 4), waits(2, 80, 4), waits(3, 80, 4)};
   view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
   for (SeqView& s : view.waiting) s.max_total_tokens = 100;
@@ -360,7 +323,7 @@ TEST(AptServePolicy, NoMoreThanTheRingPassesAreKeptAsXInAStep) {
 }
 
 TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
-  View view = view_of(50, 4, 1);
+  View view = apt_view(50, 4, 1);
   view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
   EXPECT_NE(apt_serve_plan(view).find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos)
       << apt_serve_plan(view);
@@ -368,7 +331,7 @@ TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
 
 // Whether it was upgraded or has adopted X that became K and V: it is no longer kept as X.
 TEST(AptServePolicy, ASequenceWithItsKvGivesUpItsX) {
-  View view = view_of(50, 50);
+  View view = apt_view(50, 50);
   SeqView s = timed(decoding_seq(1, 10, 40), 0.1);
   hold(s, Form::kX, Tier::kDevice, 6);
   view.running = {s};
@@ -382,7 +345,7 @@ TEST(AptServePolicy, ASequenceWithItsKvGivesUpItsX) {
 
 // One larger than the device is worth by the byte what its whole length says, and needs two blocks.
 TEST(AptServePolicy, OneThatStreamsIsAdmittedBesideOthers) {
-  View view = view_of(200, 20, 400);
+  View view = apt_view(200, 20, 400);
   with_host(view, 1000, 1000);
   view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
   view.waiting = {waits(1, 16 * 210, 4), waits(2, 16, 1)};
@@ -395,7 +358,7 @@ TEST(AptServePolicy, OneThatStreamsIsAdmittedBesideOthers) {
 
 // Three decode with a prefix of 40 blocks in common, and nothing is free: their cells count on both sides.
 TEST(AptServePolicy, SharedCellsAreNotMissing) {
-  View view = view_of(50, 3);
+  View view = apt_view(50, 3);
   for (uint64_t id = 1; id <= 3; ++id) {
     SeqView s = timed(decoding_seq(id, 640, 650), 0.1);
     s.own_cells[index_of(Form::kKv)][index_of(Tier::kDevice)] = kViewGroups;

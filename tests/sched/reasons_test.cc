@@ -37,7 +37,7 @@ Lines reasons_of(const char* policy, const View& view) {
   return lines_of(view, make_policy(policy).value()->plan(view));
 }
 
-SeqView predicted(SeqView s, uint32_t output) {
+SeqView with_prediction(SeqView s, uint32_t output) {
   s.predicted.output_tokens = output;
   s.max_total_tokens = s.prompt_tokens + 400;
   return s;
@@ -101,7 +101,7 @@ TEST(Reasons, ALateOneGivesWayWhereTheLateAreDemoted) {
 
 TEST(Reasons, WhatOutgrewItsRoom) {
   View view = view_with_budget(512, 4);
-  view.running = {predicted(decoding_seq(1, 20, 33), 10)};
+  view.running = {with_prediction(decoding_seq(1, 20, 33), 10)};
   const Lines outgrew = {
       "preempted 1: it outgrew its room of 2 blocks for the predicted output, and needs 1 block more"};
   EXPECT_EQ(reasons_of("rlp", view), outgrew);
@@ -111,8 +111,9 @@ TEST(Reasons, WhatOutgrewItsRoom) {
 TEST(Reasons, OrdersOfRlp) {
   // As in rlp_s3_test.cc: 1 asks for 33 + 10 tokens, three blocks, and has two.
   View view = view_with_budget(512, 0);
-  view.running = {predicted(decoding_seq(1, 20, 33), 10), predicted(decoding_seq(2, 20, 24), 100),
-                  predicted(decoding_seq(3, 100, 120), 300), predicted(decoding_seq(4, 40, 50), 20)};
+  view.running = {with_prediction(decoding_seq(1, 20, 33), 10), with_prediction(decoding_seq(2, 20, 24), 100),
+                  with_prediction(decoding_seq(3, 100, 120), 300),
+                  with_prediction(decoding_seq(4, 40, 50), 20)};
   EXPECT_THAT(reasons_of("rlp:padding=10:victim=fcfs", view),
               ElementsAre("preempted 4: 1 needs 1 block, and 4 arrived last"));
   EXPECT_THAT(reasons_of("rlp:padding=10:victim=srtf", view),
@@ -125,7 +126,8 @@ TEST(Reasons, OrderOfCacheOpt) {
   // As in cacheopt_test.cc: 1 has 20 ms for its block; 2 has a loose bound, and 390 tokens to come.
   View view = view_with_budget(512, 0);
   view.now = 100 * kNanosPerSecond;
-  view.running = {predicted(decoding_seq(1, 20, 33), 100), predicted(decoding_seq(2, 20, 30), 400)};
+  view.running = {with_prediction(decoding_seq(1, 20, 33), 100),
+                  with_prediction(decoding_seq(2, 20, 30), 400)};
   for (SeqView& s : view.running) {
     s.arrival = view.now - 50 * kNanosPerSecond + s.arrival;
     s.max_total_tokens = s.prompt_tokens + 1000;
@@ -261,7 +263,7 @@ TEST(Reasons, WhichIsNotAdmitted) {
   // Four blocks are free, of which none is kept; 2 needs ten.
   View view = view_with_budget(512, 4);
   view.running = {decoding_seq(1, 20, 30)};
-  view.waiting = {predicted(waiting_seq(2, 150), 0)};
+  view.waiting = {with_prediction(waiting_seq(2, 150), 0)};
   view.limits.max_num_seqs = 8;
   for (const char* policy : {"vllm", "vllm-swap", "vllm-random", "sarathi", "fastgen", "distkv", "layerkv",
                              "ellm", "hcache", "priority", "rlp:padding=0"}) {

@@ -79,13 +79,18 @@ class Section5Step {
   }
 
   // A prefill step for those whose cache was discarded. True if it has rows. One for which there is no room,
-  // although no cells are about to become free, waits as the others do from the next step on.
+  // although no cells are about to become free, waits as the others do from now on.
   bool compute_again() {
     for (const SeqView& seq : view_.waiting) {
       const HybridForm form = change_of(seq);
       if (form == HybridForm::kNone || !fits_budget(rows_of(seq))) continue;
-      const bool admitted = admit_one(seq, form == HybridForm::kX) == Answer::kAdmitted;
-      if (admitted ? form == HybridForm::kX : builder_.coming_cells() <= 0) forget_change(seq);
+      const bool as_x = form == HybridForm::kX;
+      const Answer answer = admit_one(seq, as_x);
+      if (answer == Answer::kAdmitted ? as_x : builder_.coming_cells() <= 0) {
+        forget_change(seq);
+      } else if (answer == Answer::kRefused) {
+        refused(view_, seq, admission(as_x), builder_);
+      }
     }
     return builder_.planned_tokens() > 0;
   }
@@ -97,6 +102,16 @@ class Section5Step {
     return rules_.hidden && view_.geometry.has(Form::kX) && builder_.passes_ring(seq) && !streams(seq);
   }
   bool streams(const SeqView& seq) const { return builder_.kv_placement(seq).streams; }
+
+  // Where X costs the others so much that it is worth less by the byte than K and V, "its hidden cache usage
+  // is avoided", also where K and V do not fit.
+  HybridCandidate candidate(const SeqView& seq, uint64_t kv) const {
+    HybridCandidate c = values_.candidate(seq, kv, may_be_x(seq) ? bytes_as_x(view_.geometry, seq) : 0);
+    const auto by_the_byte = [](double value, uint64_t bytes) { return value / static_cast<double>(bytes); };
+    if (c.x_bytes > 0 && by_the_byte(c.value - c.penalty, c.x_bytes) < by_the_byte(c.value, kv))
+      c.x_bytes = 0;
+    return c;
+  }
 
   // M for a prefill step: the device less the K and V of all that run, and of those that are computed again.
   uint64_t room_beside_running() const {
@@ -121,7 +136,7 @@ class Section5Step {
         continue;
       }
       const uint64_t kv = bytes_as_kv(view_.geometry, seq);
-      HybridCandidate c = values_.candidate(seq, kv, may_be_x(seq) ? bytes_as_x(view_.geometry, seq) : 0);
+      HybridCandidate c = candidate(seq, kv);
       if (streams(seq)) {
         // It needs two blocks at a time, which shall not raise its value by the byte.
         c.kv_bytes = std::min(kv, 2 * view_.geometry.kv_block_bytes());
@@ -216,8 +231,7 @@ class Section5Step {
     candidates.reserve(running.size());
     for (const SeqView* seq : running) {
       room += values_.held_bytes(*seq);
-      const uint64_t x = may_be_x(*seq) ? bytes_as_x(view_.geometry, *seq) : 0;
-      candidates.push_back(values_.candidate(*seq, values_.kv_bytes(*seq), x));
+      candidates.push_back(candidate(*seq, values_.kv_bytes(*seq)));
     }
     for (const SeqView& seq : view_.waiting) {
       const HybridForm form = change_of(seq);
@@ -248,11 +262,12 @@ class Section5Step {
   }
 
   // One that is to have K and V and has adopted X in place of what was discarded: it keeps what this step
-  // projects, if there is room.
+  // projects, if there is room beside the blocks that other decodes begin.
   void upgrade(const SeqView& seq) {
     if (change_of(seq) != HybridForm::kKv || !seq.decoding() || !held_as_x(seq)) return;
     const bool memory = view_.scratch_tokens == 0 || builder_.planned_tokens() < view_.scratch_tokens;
-    if (memory && upgrade_to_kv(view_, seq, /*spare_blocks=*/0, builder_)) builder_.decode(seq);
+    const uint32_t others = blocks_wanted(view_, builder_) - (wants_block(view_, seq) ? 1 : 0);
+    if (memory && upgrade_to_kv(view_, seq, others, builder_)) builder_.decode(seq);
   }
 
   const View& view_;
