@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "cluster/membership/cluster_keys.h"
 #include "cluster/membership/etcd_address.h"
-#include "server/http_client.h"
+#include "server/http_caller.h"
 
 namespace kvasir {
 namespace {
@@ -30,7 +30,7 @@ Result<std::string> status_of(const Member& member, const ClusterStatusOptions& 
   Result<HttpUrl> url = parse_http_url(member.status_address + "/cluster/status");
   if (!url.ok()) return at_its_address(url.status());
   const ClusterTlsFiles& files = options.tls_files;
-  const auto client = HttpClient::create(*std::move(url), [] { return false; },
+  const auto client = HttpCaller::create(*std::move(url), [] { return false; },
                                          {files.ca_certs, files.certfile, files.keyfile});
   if (!client.ok()) return at_its_address(client.status());
   Result<HttpAnswer> answer = (*client)->get(from_seconds(options.timeout_s), kMostStatusBytes);

@@ -111,6 +111,7 @@ class ClusterStatus(unittest.TestCase):
         tls = certificate_flags(self.folder, "gm")
         manager = subprocess.Popen([binary(), "gmanager", "--cluster", self.etcd.url, *tls], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                    stdin=subprocess.DEVNULL, text=True, env=clean_environment())
+        self.addCleanup(manager.stdout.close)
         self.addCleanup(manager.wait)
         self.addCleanup(manager.kill)
         url = re.search(r"its status: (http://127\.0\.0\.1:\d+)/cluster/status\n", manager.stdout.readline()).group(1)

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "server/collector.h"
-#include "server/http_client.h"
+#include "server/http_caller.h"
 #include "server/running_server.h"
 #include "server/traces/otlp_json.h"
 #include "server/traces/request_spans.h"
@@ -255,7 +255,7 @@ TEST(HttpUrl, OfAnEndpoint) {
 }
 
 // The first bytes of TLS are not encrypted: they have the name, if one is sent.
-TEST(HttpClient, TellsTlsANameAndNoAddress) {
+TEST(HttpCaller, TellsTlsANameAndNoAddress) {
   namespace asio = boost::asio;
   for (const char* host : {"localhost", "127.0.0.1"}) {
     asio::io_context io;
@@ -263,7 +263,7 @@ TEST(HttpClient, TellsTlsANameAndNoAddress) {
     const HttpUrl url =
         parse_http_url(fmt::format("https://{}:{}", host, acceptor.local_endpoint().port())).value();
     std::thread posting([&] {
-      const auto poster = HttpClient::create(url, [] { return false; }).value();
+      const auto poster = HttpCaller::create(url, [] { return false; }).value();
       EXPECT_FALSE(poster->post("{}", 10 * kNanosPerSecond).ok());
     });
     std::string hello(4096, ' ');

@@ -54,7 +54,7 @@ Result<std::unique_ptr<SpanExporter>> SpanExporter::start(SpanExporterOptions op
                              {"host.name", this_host()},
                              {"process.pid", int64_t{getpid()}}};
   std::unique_ptr<SpanExporter> exporter(new SpanExporter(std::move(options), std::move(resource)));
-  KV_ASSIGN_OR_RETURN(exporter->poster_, HttpClient::create(std::move(url), [e = exporter.get()] {
+  KV_ASSIGN_OR_RETURN(exporter->poster_, HttpCaller::create(std::move(url), [e = exporter.get()] {
                         return e->flush_is_over();
                       }));
   exporter->thread_ = std::thread([e = exporter.get()] { e->run(); });

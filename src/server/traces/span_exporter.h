@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "server/http_client.h"
+#include "server/http_caller.h"
 #include "server/metrics_text.h"
 #include "server/traces/span.h"
 
@@ -72,7 +72,7 @@ class SpanExporter {
   const SpanExporterOptions options_;
   const SpanAttributes resource_;
   const MonotonicClock clock_;
-  std::unique_ptr<HttpClient> poster_;  // used by the thread
+  std::unique_ptr<HttpCaller> poster_;  // used by the thread
 
   std::mutex mutex_;
   std::condition_variable wake_;

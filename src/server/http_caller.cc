@@ -1,5 +1,5 @@
 // The handlers run on the thread that calls post() or get(), which waits for each operation in turn.
-#include "server/http_client.h"
+#include "server/http_caller.h"
 
 #include <openssl/ssl.h>
 
@@ -84,7 +84,7 @@ Result<HttpUrl> parse_http_url(std::string_view text) {
   return url;
 }
 
-struct HttpClient::Impl {
+struct HttpCaller::Impl {
   struct Ask {
     const std::string* body;  // null: a GET
     uint64_t most_bytes;      // of the answer's body
@@ -229,11 +229,11 @@ struct HttpClient::Impl {
   std::optional<asio::ssl::context> tls;  // with https
 };
 
-HttpClient::HttpClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-HttpClient::~HttpClient() = default;
+HttpCaller::HttpCaller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpCaller::~HttpCaller() = default;
 
-Result<std::unique_ptr<HttpClient>> HttpClient::create(HttpUrl url, std::function<bool()> gives_up,
-                                                       const HttpClientTls& files) {
+Result<std::unique_ptr<HttpCaller>> HttpCaller::create(HttpUrl url, std::function<bool()> gives_up,
+                                                       const HttpCallerTls& files) {
   const bool tls = url.tls;
   auto impl = std::make_unique<Impl>(std::move(url), std::move(gives_up));
   if (tls) {
@@ -248,15 +248,15 @@ Result<std::unique_ptr<HttpClient>> HttpClient::create(HttpUrl url, std::functio
     if (ec) return error(ErrorCode::kInvalidArgument, "TLS cannot be set up: {}", ec.message());
     impl->tls->set_verify_mode(asio::ssl::verify_peer);
   }
-  return std::unique_ptr<HttpClient>(new HttpClient(std::move(impl)));
+  return std::unique_ptr<HttpCaller>(new HttpCaller(std::move(impl)));
 }
 
-Result<HttpAnswer> HttpClient::post(const std::string& body, Nanos timeout) {
+Result<HttpAnswer> HttpCaller::post(const std::string& body, Nanos timeout) {
   return impl_->send({&body, kMostAnswerBytes},
                      std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
 }
 
-Result<HttpAnswer> HttpClient::get(Nanos timeout, uint64_t most_bytes) {
+Result<HttpAnswer> HttpCaller::get(Nanos timeout, uint64_t most_bytes) {
   return impl_->send({nullptr, most_bytes},
                      std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
 }

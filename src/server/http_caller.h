@@ -31,20 +31,20 @@ struct HttpAnswer {
 };
 
 // PEM files for https. Empty: none.
-struct HttpClientTls {
+struct HttpCallerTls {
   std::string ca_certs;  // that are trusted beside those that this machine trusts
   std::string certfile;  // shown to a server that asks for a certificate, with its key
   std::string keyfile;
 };
 
 // Used by one thread at a time.
-class HttpClient {
+class HttpCaller {
  public:
   // `gives_up` is asked some ten times a second while a request is under way: true ends it.
   // kInvalidArgument: TLS cannot be set up.
-  static Result<std::unique_ptr<HttpClient>> create(HttpUrl url, std::function<bool()> gives_up,
-                                                    const HttpClientTls& tls = {});
-  ~HttpClient();
+  static Result<std::unique_ptr<HttpCaller>> create(HttpUrl url, std::function<bool()> gives_up,
+                                                    const HttpCallerTls& tls = {});
+  ~HttpCaller();
 
   // Over a connection of its own. With https the server's certificate must be for its host, and signed by one
   // that this machine trusts (SSL_CERT_FILE names others). kUnavailable: why there is no answer; `timeout`
@@ -55,7 +55,7 @@ class HttpClient {
 
  private:
   struct Impl;
-  explicit HttpClient(std::unique_ptr<Impl> impl);
+  explicit HttpCaller(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
