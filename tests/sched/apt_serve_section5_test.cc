@@ -93,6 +93,34 @@ TEST(AptServeBySection5, OneThatHasAdoptedXAgainIsUpgraded) {
   EXPECT_EQ(policy->save_state(), "1 kv") << "until its X is gone";
 }
 
+// Its K and V take three blocks; 2 begins one.
+TEST(AptServeBySection5, AnUpgradeLeavesADecodeTheBlockThatItBegins) {
+  for (uint32_t free_blocks : {3u, 4u}) {
+    View view = view_of_one_with_x(free_blocks, 0.017);
+    view.running[1] = timed(decoding_seq(2, 20, 33), 0.1);
+    const std::unique_ptr<Policy> policy = make_policy(kPaper).value();
+    ASSERT_TRUE(policy->restore_state("1 kv").ok());
+    const std::string plan = plan_of(*policy, view);
+    EXPECT_EQ(plan.find("add 1 [0, 32) kv device") != std::string::npos, free_blocks == 4) << plan;
+    EXPECT_NE(plan.find("decode 2 [32, 33) samples\n"), std::string::npos) << plan;
+  }
+}
+
+// A block is free, and four are about to be.
+TEST(AptServeBySection5, OneThatIsComputedAgainSaysThatItWaitsForMemory) {
+  View view = apt_view(50, 1);
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  view.waiting = {discarded(1, 10, 40, 0.1)};
+  set_pinned(view, 4);
+  const std::unique_ptr<Policy> policy = make_policy(kPaper).value();
+  ASSERT_TRUE(policy->restore_state("1 kv").ok());
+  const StepPlan plan = policy->plan(view);
+  ASSERT_FALSE(plan.reasons.empty());
+  EXPECT_EQ(plan.reasons[0].cause, Cause::kNoMemory);
+  EXPECT_EQ(plan.reasons[0].seq, SeqId{1});
+  EXPECT_EQ(policy->save_state(), "1 kv");
+}
+
 // Nothing is free, 1 and 3 begin a block, and the device has room for twelve. 1, 3 and 4 need two each, also
 // as X; 2 needs eight, or five as X. Each of four requests would wait for 112 tokens of 2: P = 4 x 112 x 4
 // rho. X is no less by the byte than K and V where (0.4 - P) / 5,120 >= 0.4 / 8,192, which is P <= 0.15. By
