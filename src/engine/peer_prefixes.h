@@ -102,6 +102,8 @@ class PeerPrefixes {
   bool begin(Question& question, const PrefixAnswer& answer);
   bool copy(Question& question, const PrefixAnswer& answer);
   bool keep(Question& question, const PrefixAnswer& answer);
+  // How many of the blocks asked for lie in these cells.
+  size_t blocks_of(const Question& question, const std::vector<uint32_t>& cells) const;
   // The blocks that can be attended, of those that a peer has.
   size_t attendable(const Question& question, size_t blocks) const;
   // Nothing: unknown, so that it is to be measured.

@@ -112,6 +112,12 @@ Status PrefixExchange::handle(const PeerId& from, const wire::PrefixFound& messa
   }
   const ContractRef shown = {from, message.contract()};
   const auto it = asked_.find(message.question());
+  if (it != asked_.end()) {
+    const size_t most = it->second.question.chain.size() * memory_.block_shape().cells;
+    if (message.cells() > most) {
+      return error(ErrorCode::kCorrupt, "it shows {} cells where {} were asked for", message.cells(), most);
+    }
+  }
   const bool waits = it != asked_.end() && std::erase(it->second.waits_for, from) > 0;
   if (!waits) {
     if (message.cells() > 0) done(shown);

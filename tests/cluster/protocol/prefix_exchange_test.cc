@@ -277,6 +277,13 @@ TEST_F(Prefixes, MalformedMessagesChangeNothing) {
   loan.set_contract(kShowsPrefix | 5);
   EXPECT_TRUE(at(0).handle(all.id(1), loan).ok());
   EXPECT_TRUE(at(0).take_answers().empty()) << "nothing was asked";
+  at(0).ask(question(1, 3, all.now() + kSoon), all.now());
+  loan.set_cells(7);
+  EXPECT_FALSE(at(0).handle(all.id(1), loan).ok()) << "of three blocks, which are six cells";
+  all.deliver();
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 4u) << "what it says afterwards is taken";
 }
 
 // ---------------------------------------------------------------- what is kept, to be attended
