@@ -27,7 +27,7 @@ class Answering final : public Lending {
     recall += request.recall;
     if (!show.empty()) {
       shown = own.show_prefix(std::exchange(show, {}));
-      if (keeps) own.keep_prefix(shown.id);
+      if (keeps) own.keep_prefix(shown.id, shown.blocks);
     }
     if (hide) own.hide_prefix(std::exchange(hide, 0));
     LendingEvents events;

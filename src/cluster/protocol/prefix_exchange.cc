@@ -204,7 +204,8 @@ bool PrefixExchange::may_lend(const PeerId& to, uint32_t cells, Nanos since) con
 Status PrefixExchange::handle(const PeerId& from, const wire::KeepPrefix& message, Nanos now) {
   const auto it = shown_.find(message.contract());
   const bool theirs = it != shown_.end() && it->second.to == from;
-  if (message.cells() == 0 || (theirs && message.cells() > it->second.cells)) {
+  const bool whole = message.cells() % memory_.block_shape().cells == 0;
+  if (message.cells() == 0 || !whole || (theirs && message.cells() > it->second.cells)) {
     return error(ErrorCode::kCorrupt, "it wants {} cells of a prefix to be kept", message.cells());
   }
   wire::Envelope answer;

@@ -441,7 +441,9 @@ TEST_F(KeptPrefixes, MalformedMessagesChangeNothing) {
   wire::KeepPrefix keep;
   keep.set_contract(shown.id);
   EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of no cells";
-  keep.set_cells(5);
+  keep.set_cells(1);
+  EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of half a block";
+  keep.set_cells(6);
   EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of more than are shown";
   keep.set_cells(4);
   EXPECT_TRUE(at(1).handle(all.id(2), keep, all.now()).ok());
