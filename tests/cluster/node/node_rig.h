@@ -76,7 +76,7 @@ class Cluster {
   ~Cluster();
 
   Instance& start(const std::string& name, const std::string& numerics = "n",
-                  uint32_t borrowable = 3 * kCells);
+                  uint32_t borrowable = 3 * kCells, uint32_t attended = kCells);
   Instance& at(const std::string& name) { return *instances_.at(name); }
   // Its process is gone; the others learn of it by the network, or, if `silently`, by the directory alone.
   void kill(const std::string& name, bool silently = false);
