@@ -41,6 +41,21 @@ void lend_alike(std::vector<Candidate*> creditors) {
 
 }  // namespace
 
+std::vector<Due> joined_due(std::vector<Due> due, Nanos step, size_t most) {
+  if (due.size() <= most) return due;
+  std::sort(due.begin(), due.end(), [](const Due& a, const Due& b) { return a.at < b.at; });
+  std::vector<Due> out;
+  for (const Due& each : due) {
+    if (out.empty() || out.back().at / step != each.at / step) {
+      if (out.size() == most) break;
+      out.push_back({each.at, 0});
+    }
+    out.back().at = each.at;
+    out.back().blocks += each.blocks;
+  }
+  return out;
+}
+
 uint32_t distance(const std::string& a, const std::string& b) {
   const auto parts = [](std::string_view l) {
     return l.empty() ? 0 : static_cast<uint32_t>(std::count(l.begin(), l.end(), '/') + 1);

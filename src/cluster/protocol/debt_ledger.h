@@ -24,6 +24,12 @@ struct Due {
   friend bool operator==(const Due&, const Due&) = default;
 };
 
+// The most ends of loans that a heartbeat names.
+constexpr size_t kMostDue = 4096;
+// Ends of loans. Where there are more than `most`, those within a step are one, at the last of them, the
+// first step first; what is too much then is left out.
+std::vector<Due> joined_due(std::vector<Due> due, Nanos step, size_t most = kMostDue);
+
 // What an instance says of itself.
 struct InstanceFigures {
   uint32_t free = 0;  // blocks of its memory
