@@ -158,14 +158,16 @@ uint64_t DebtLedger::lendable_to(const PeerId& debtor) const {
 }
 
 std::vector<Due> DebtLedger::due_for(const PeerId& debtor, bool to_creditors) const {
+  size_t all = 0;
+  for (const auto& [id, entry] : entries_) all += entry.figures.due.size() + entry.sent_due.size();
   std::vector<Due> out;
+  out.reserve(all);
   for (const auto& [id, entry] : entries_) {
     // One that has refused lends again when its blocks are back.
     if (!may_ever_lend(entry, debtor, to_creditors)) continue;
     out.insert(out.end(), entry.figures.due.begin(), entry.figures.due.end());
     out.insert(out.end(), entry.sent_due.begin(), entry.sent_due.end());
   }
-  std::stable_sort(out.begin(), out.end(), [](const Due& a, const Due& b) { return a.at < b.at; });
   return out;
 }
 

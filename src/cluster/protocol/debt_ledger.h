@@ -135,7 +135,7 @@ class DebtLedger {
   uint64_t room() const { return room_; }
   // The most that the others can lend to a debtor at some time, in all.
   uint64_t lendable_to(const PeerId& debtor) const;
-  // What those that may lend to the debtor expect back, the first first.
+  // What those that may lend to the debtor expect back, in no order.
   std::vector<Due> due_for(const PeerId& debtor, bool to_creditors) const;
   // What instances would lend that may lend nothing to any of these debtors.
   uint64_t room_not_for(std::span<const PeerId> debtors, bool to_creditors) const;
