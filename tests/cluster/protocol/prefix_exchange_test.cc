@@ -404,6 +404,31 @@ TEST_F(KeptPrefixes, AreCalledBackAndThenTaken) {
   EXPECT_EQ(free_at_lender(), 10u);
 }
 
+// 0 owes 1 a prefix of four cells and a loan of two. The loan goes first, though its number is lower.
+TEST_F(KeptPrefixes, SettleACycleLastAndWhole) {
+  const auto prefix = keep(show(), 4);
+  ASSERT_TRUE(prefix);
+  all.lender(2).set_lending(false);
+  all.run(kNanosPerSecond);
+  const ContractRef loan = all.borrow(0, 2);
+  ASSERT_EQ(loan.creditor, all.id(1));
+  const auto settle = [&](uint32_t blocks) {
+    all.lender(1).settle(all.id(0), blocks, kNanosPerSecond, all.now());
+    all.deliver();
+    std::vector<std::pair<uint64_t, uint32_t>> out;
+    for (const BorrowEvent& event : all.events(0, BorrowEvent::Kind::kRecalled)) {
+      out.emplace_back(event.contract.id, event.blocks);
+    }
+    all.lender(1).end_settling(all.now());
+    all.deliver();
+    (void)all.events(0);
+    return out;
+  };
+  using Recalled = std::vector<std::pair<uint64_t, uint32_t>>;
+  EXPECT_EQ(settle(2), (Recalled{{loan.id, 2}}));
+  EXPECT_EQ(settle(3), (Recalled{{loan.id, 2}, {prefix->id, 4}}));
+}
+
 TEST_F(KeptPrefixes, AreLostWithTheirLender) {
   ASSERT_TRUE(keep(show(), 4));
   all.kill(1);
