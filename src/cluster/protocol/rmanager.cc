@@ -31,6 +31,16 @@ Status RManager::handle(const PeerId& from, const wire::Ask& message, Nanos now)
   return {};
 }
 
+// One that answers late may have borrowed of us since it was asked.
+Status RManager::handle(const PeerId& from, const wire::Granted& message, Nanos now) {
+  const ContractRef loan = {from, message.contract()};
+  const bool debtor = !settings_.lend_to_creditors && lender_.by_debtor().contains(from);
+  if (!debtor || borrower_.asks(from, message.ask()) || borrower_.held(loan))
+    return borrower_.handle(from, message, now);
+  borrower_.decline(loan);
+  return {};
+}
+
 Status RManager::handle(const PeerId& from, const wire::Standing& message, Nanos now) {
   if (!obeys(from, message.term())) return {};
   Nanos mine = lender_.own().blocks > 0 ? lender_.own().since : INT64_MAX;
