@@ -28,13 +28,14 @@ struct Candidate {
 
 // Divides what they lend in all evenly, as far as each has room: they attend side by side.
 void lend_alike(std::vector<Candidate*> creditors) {
-  uint32_t left = 0;
+  uint64_t left = 0;
   for (const Candidate* c : creditors) left += c->blocks;
   std::sort(creditors.begin(), creditors.end(),
             [](const Candidate* a, const Candidate* b) { return a->room < b->room; });
   for (size_t i = 0; i < creditors.size(); ++i) {
-    const auto rest = static_cast<uint32_t>(creditors.size() - i);
-    creditors[i]->blocks = std::min(creditors[i]->room, ceil_div(left, rest));
+    const uint64_t rest = creditors.size() - i;
+    creditors[i]->blocks =
+        static_cast<uint32_t>(std::min<uint64_t>(creditors[i]->room, ceil_div(left, rest)));
     left -= creditors[i]->blocks;
   }
 }

@@ -81,6 +81,13 @@ TEST(DebtLedger, SeveralDivideItEvenlyAsFarAsTheyHaveRoom) {
       << "host memory lends what the devices leave";
 }
 
+TEST(DebtLedger, NoNumberOfBlocksIsTooLargeToDivide) {
+  DebtLedger ledger;
+  ledger.update(named("a"), figures(3'000'000'000, ""), 0);
+  ledger.update(named("b"), figures(2'000'000'000, ""), 0);
+  EXPECT_EQ(creditors(ledger, "me", UINT32_MAX), (Names{"a 2294967295", "b 2000000000"}));
+}
+
 TEST(DebtLedger, TheLeastComesOfAsManyAsItTakesOrOfNone) {
   DebtLedger ledger;
   for (const char* name : {"a", "b", "c", "d"}) ledger.update(named(name), figures(10, ""), 0);
