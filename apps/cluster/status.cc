@@ -20,7 +20,7 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMostStatusBytes = 16 << 20;
+constexpr uint64_t kMostStatusBytes = 1 << 20;
 constexpr int kAskedAtOnce = 32;
 
 Result<std::string> status_of(const Member& member, const ClusterStatusOptions& options) {

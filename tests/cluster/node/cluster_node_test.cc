@@ -504,6 +504,15 @@ TEST(ClusterNode, ItsStatusSaysWhoseMemoryItHas) {
   EXPECT_EQ(json.at("instance"), "a");
   EXPECT_EQ(json.at("links").at(0).at("peer"), "b");
   EXPECT_EQ(json.at("links").at(0).at("borrowed_cells"), 5);
+  // Its text is made anew after a quarter of a second.
+  const std::string text = a.node->status_text();
+  EXPECT_EQ(text, to_json(a.node->status()));
+  a.give_back_all();
+  cluster.run_for(ClusterNode::kStatusLives - 10 * kNanosPerMilli);
+  EXPECT_NE(text, to_json(a.node->status()));
+  EXPECT_EQ(text, a.node->status_text());
+  cluster.run_for(10 * kNanosPerMilli);
+  EXPECT_NE(text, a.node->status_text());
 }
 
 }  // namespace
