@@ -392,7 +392,9 @@ std::string Lender::describe() const {
     out += fmt::format("  {} has {}, needs it since {}\n", name_of(id), debtor.blocks, debtor.needed_since);
   }
   for (const auto& [id, late] : late_)
-    out += fmt::format("  {} asked at {} for {}\n", name_of(id), late.came, late.blocks);
+    out +=
+        fmt::format("  {} asked at {} by {} for {} since {}{}, keeps them for {}\n", name_of(id), late.came,
+                    late.ask, late.blocks, late.since, late.before_own ? ", before our own" : "", late.hold);
   if (awaited_.blocks > 0) {
     out +=
         fmt::format("  a peer lacks {} since {} until {}\n", awaited_.blocks, awaited_.since, awaited_until_);

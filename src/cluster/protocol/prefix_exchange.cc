@@ -361,8 +361,8 @@ void PrefixExchange::leave() {
 std::string PrefixExchange::describe() const {
   std::string out;
   for (const auto& [contract, shown] : shown_) {
-    out +=
-        fmt::format("  shows {} to {} until {}\n", contract & ~kShowsPrefix, name_of(shown.to), shown.until);
+    out += fmt::format("  shows {} cells as {} to {} until {}\n", shown.cells, contract & ~kShowsPrefix,
+                       name_of(shown.to), shown.until);
   }
   for (const auto& [question, asked] : asked_) {
     out += fmt::format("  asked {}, {} answers to come, {} cells until {}\n", question,
@@ -371,6 +371,10 @@ std::string PrefixExchange::describe() const {
   for (const Keeping& k : keeping_) {
     out += fmt::format("  wants {} cells of {} kept by {}\n", k.cells, k.shown.id & ~kShowsPrefix,
                        name_of(k.shown.creditor));
+  }
+  for (const Kept& k : kept_) {
+    out += fmt::format("  {} of {} is kept as {}\n", k.shown.id & ~kShowsPrefix, name_of(k.loan.creditor),
+                       k.loan.id);
   }
   for (const Question& q : questions_) out += fmt::format("  {} asks {}\n", name_of(q.from), q.id);
   return out;

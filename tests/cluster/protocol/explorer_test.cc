@@ -20,12 +20,13 @@ void report(const std::string& what, const Exploration& found, std::chrono::stea
   fmt::print(
       "{}: {} steps in {:.2f} s ({:.0f} a second), {} different states seen, {} rests; {} messages, {} "
       "stale, {} "
-      "advised, {} granted ({} at once), {} refused, {} recalled, {} lost, {} settled, {} reads, {} reads "
+      "advised, {} granted ({} at once, {} late), {} refused, {} recalled, {} lost, {} settled, {} reads, {} "
+      "reads "
       "refused, {} left; prompts: {} computed, {} refused, {} dropped; prefixes: {} kept, {} refused\n",
       what, found.steps, seconds, static_cast<double>(found.steps) / seconds, found.states, found.runs,
-      c.messages, c.stale, c.advised, c.granted, c.atomic, c.refused, c.recalled, c.lost, c.settlements,
-      c.reads, c.reads_refused, c.leaves, c.prompts_computed, c.prompts_refused, c.prompts_dropped,
-      c.prefixes_kept, c.prefixes_refused);
+      c.messages, c.stale, c.advised, c.granted, c.atomic, c.granted_late, c.refused, c.recalled, c.lost,
+      c.settlements, c.reads, c.reads_refused, c.leaves, c.prompts_computed, c.prompts_refused,
+      c.prompts_dropped, c.prefixes_kept, c.prefixes_refused);
 }
 
 TEST(Explorer, AtRandomWithAllFaults) {
@@ -43,6 +44,7 @@ TEST(Explorer, AtRandomWithAllFaults) {
         found.counts.prompts_dropped, found.counts.prefixes_kept, found.counts.prefixes_refused}) {
     EXPECT_GT(count, 5u);
   }
+  EXPECT_GT(found.counts.granted_late, 0u);
 }
 
 // Prompts alone, of all of which the rows are asked for at peers.

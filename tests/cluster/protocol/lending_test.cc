@@ -108,7 +108,7 @@ TEST(Lending, WhatDoesNotFitIsRefusedAndTheNextCreditorIsAsked) {
 }
 
 // The leader does not know yet that b is busy, and names it first.
-TEST(Lending, ACreditorInALongStepHoldsUpNobody) {
+TEST(Lending, ACreditorInALongStepHoldsUpNoRequest) {
   Instances all({0, 8, 8});
   all.memory(1).busy = true;
   all.want(0, 4);

@@ -450,7 +450,7 @@ TEST_F(KeptPrefixes, ADeadReaderHoldsNone) {
   EXPECT_EQ(free_at_lender(), 10u);
 }
 
-TEST_F(KeptPrefixes, WhatNobodyWaitsForGoesBack) {
+TEST_F(KeptPrefixes, WhatNoRequestWaitsForGoesBack) {
   const ContractRef shown = show();
   at(0).keep(shown, 4, all.now(), all.now());
   at(0).done(shown);
