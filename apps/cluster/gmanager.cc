@@ -34,7 +34,7 @@ class NoCells final : public LendableCells {
 ModelService service_of(const JoinedCluster& joined) {
   ModelService service;
   service.outside_metrics = [&joined] { return cluster_metrics(joined); };
-  service.cluster_status = [node = joined.node.get()] { return to_json(node->status()); };
+  service.cluster_status = [node = joined.node.get()] { return node->status_text(); };
   service.unready = [node = joined.node.get()] {
     return node->is_member() ? ""
                              : "this manager has lost its place in the cluster; it joins again by itself";

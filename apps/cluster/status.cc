@@ -11,8 +11,8 @@
 #include "apps/flags/cluster_flags.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
-#include "apps/simulate/parallel.h"
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "cluster/membership/cluster_keys.h"
 #include "cluster/membership/etcd_address.h"
 #include "server/http_caller.h"
@@ -20,7 +20,7 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMostStatusBytes = 16 << 20;
+constexpr uint64_t kMostStatusBytes = 1 << 20;
 constexpr int kAskedAtOnce = 32;
 
 Result<std::string> status_of(const Member& member, const ClusterStatusOptions& options) {

@@ -52,7 +52,8 @@ void add_cluster_flags(CLI::App& app, ClusterOptions& flags) {
           "(default: half)");
   add_gib(
       app, "--cluster-borrow-size", flags.borrow_bytes,
-      "Most memory that it borrows at once, with a policy that borrows (default: four times its KV cache)");
+      "Most memory that it borrows at once, with a policy that borrows, and most of prefixes that it attends "
+      "at peers at once, with any (default: four times its KV cache)");
   app.add_option("--cluster-lend-compute", flags.lend_compute,
                  "Share of one core's time for attention over what peers keep here; 0: they fetch it instead")
       ->check(between(0.0, 1.0))

@@ -6,7 +6,7 @@
 
 #include "apps/bench/attainment.h"
 #include "apps/bench/stats.h"
-#include "apps/simulate/parallel.h"
+#include "base/parallel.h"
 #include "base/units.h"
 
 namespace kvasir {

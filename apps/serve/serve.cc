@@ -229,7 +229,7 @@ Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(override_formats(options, service.formats));
   if (kv_events) add_kv_event_metrics(*kv_events, service);
   if (const cluster::ClusterNode* node = runtime->joined().node.get()) {
-    service.cluster_status = [node] { return to_json(node->status()); };
+    service.cluster_status = [node] { return node->status_text(); };
     service.unready = [node] {
       return node->is_member() ? ""
                                : "this instance has lost its place in the cluster; it joins again by itself";

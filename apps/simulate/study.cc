@@ -12,7 +12,7 @@
 #include "apps/simulate/cluster_system.h"
 #include "apps/simulate/goodput_bound.h"
 #include "apps/simulate/outcome.h"
-#include "apps/simulate/parallel.h"
+#include "base/parallel.h"
 #include "sched/beliefs/length_predictors.h"
 
 namespace kvasir {

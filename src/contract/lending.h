@@ -43,8 +43,9 @@ class LendableCells {
     uint32_t blocks = 0;
   };
   virtual Prefix show_prefix(std::span<const PrefixHash>) { return {}; }
-  // A peer attends to it for as long as it wants: it is lent from now on, until hide_prefix().
-  virtual void keep_prefix(uint64_t) {}
+  // A peer attends to the first `blocks` for as long as it wants: they are lent from now on, until
+  // hide_prefix(). The frames of the others are shown no longer.
+  virtual void keep_prefix(uint64_t, uint32_t /*blocks*/) {}
   virtual void hide_prefix(uint64_t) {}
 
   // A block: its tokens, and the cells of its KV. 0 tokens: its blocks are not lent as they are.

@@ -61,8 +61,8 @@ class OwnCells final : public LendableCells {
     metrics_.prefix_shown += uint64_t{out.blocks} * cache_.geometry().block_tokens;
     return out;
   }
-  void keep_prefix(uint64_t id) override {
-    if (!mutant(Mutant::kKeptPrefixAwaited)) cache_.keep_prefix(TransferId{id});
+  void keep_prefix(uint64_t id, uint32_t blocks) override {
+    if (!mutant(Mutant::kKeptPrefixAwaited)) cache_.keep_prefix(TransferId{id}, blocks);
   }
   void hide_prefix(uint64_t id) override { cache_.hide_prefix(TransferId{id}); }
 

@@ -85,8 +85,7 @@ void PeerPrefixes::take_in(const LendingEvents& events) {
       continue;
     }
     Question& question = it->second;
-    const size_t blocks =
-        std::min(answer.cells.size() / p_.cache.geometry().groups(), question.prompt.missing().size());
+    const size_t blocks = blocks_of(question, answer.cells);
     note_found(static_cast<double>(blocks) / static_cast<double>(question.prompt.missing().size()));
     if (blocks == 0 && p_.clock.now() >= question.until)
       p_.metrics.prefix_late += tokens(question.prompt.missing().size());
@@ -98,11 +97,15 @@ void PeerPrefixes::take_in(const LendingEvents& events) {
   for (const PrefixKeptAnswer& answer : events.prefixes_kept) take_kept(answer);
 }
 
+size_t PeerPrefixes::blocks_of(const Question& question, const std::vector<uint32_t>& cells) const {
+  return std::min(cells.size() / p_.cache.geometry().groups(), question.prompt.missing().size());
+}
+
 bool PeerPrefixes::begin(Question& question, const PrefixAnswer& answer) {
   const PeerPrefixUse use = p_.options.peer_prefixes;
   if (use == PeerPrefixUse::kAttend) return keep(question, answer) || copy(question, answer);
   if (use == PeerPrefixUse::kFetch || !p_.view.costs.known()) return copy(question, answer);
-  const size_t blocks = answer.cells.size() / p_.cache.geometry().groups();
+  const size_t blocks = blocks_of(question, answer.cells);
   const double compute_s = seconds_to_compute(blocks, question.prompt.cached) + kSlackS;
   const double attend_s = seconds_to_attend(question, answer, blocks);
   const std::optional<double> copy_s = seconds_to_copy(answer.peer, blocks);
@@ -128,7 +131,6 @@ double PeerPrefixes::seconds_to_attend(const Question& question, const PrefixAns
                                        size_t blocks) const {
   const size_t there = attendable(question, blocks);
   if (there == 0 || !answer.attending) return std::numeric_limits<double>::infinity();
-  const double share = static_cast<double>(there) / static_cast<double>(blocks);
   double seconds = seconds_to_compute(blocks - there, question.prompt.cached + there);
   for (const SeqId id : question.held) {
     LiveRequest* const live = p_.requests.find(id);
@@ -139,7 +141,7 @@ double PeerPrefixes::seconds_to_attend(const Question& question, const PrefixAns
     const double rows = live->known_tokens() - std::min(live->known_tokens(), first);
     const double chunks = std::ceil(rows / p_.options.limits.max_num_batched_tokens);
     seconds += (to_come + chunks) * answer.attending->step_s;
-    seconds += (to_come + rows) * share * answer.attending->row_s;
+    seconds += (to_come + rows) * answer.attending->row_s;
   }
   return seconds;
 }
@@ -147,15 +149,14 @@ double PeerPrefixes::seconds_to_attend(const Question& question, const PrefixAns
 // ---------------------------------------------------------------- attending
 
 bool PeerPrefixes::keep(Question& question, const PrefixAnswer& answer) {
-  const uint32_t groups = p_.cache.geometry().groups();
-  const size_t blocks = attendable(question, answer.cells.size() / groups);
+  const size_t blocks = attendable(question, blocks_of(question, answer.cells));
   if (blocks == 0) return false;
   Nanos since = INT64_MAX;
   for (const SeqId id : question.held) {
     if (const LiveRequest* live = p_.requests.find(id)) since = std::min(since, live->arrival);
   }
   if (since == INT64_MAX) return false;
-  to_keep_.push_back({answer.id, static_cast<uint32_t>(blocks) * groups, since});
+  to_keep_.push_back({answer.id, static_cast<uint32_t>(blocks) * p_.cache.geometry().groups(), since});
   question.shown = answer;
   question.until = p_.clock.now() + bound(seconds_to_compute(blocks, question.prompt.cached));
   return true;
@@ -166,7 +167,7 @@ void PeerPrefixes::take_kept(const PrefixKeptAnswer& answer) {
   const bool waits = it != questions_.end() && it->second.shown;
   if (!answer.cells.empty()) {
     // If no request waits for them any more, they go back in the next turn.
-    const size_t blocks = waits ? answer.cells.size() / p_.cache.geometry().groups() : 0;
+    const size_t blocks = waits ? blocks_of(it->second, answer.cells) : 0;
     const std::span<const BlockHash> chain =
         waits ? it->second.prompt.missing().first(blocks) : std::span<const BlockHash>();
     const uint64_t attended = p_.cache.attend_at_peers(chain, answer.cells);

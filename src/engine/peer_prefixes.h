@@ -13,9 +13,10 @@
 //
 //   asks                if T(missing) is more than kSlack
 //   waits for an answer at most max(p, 1/16) T(missing), but kLeastWait at least and kLongestWait at most
-//   copies n blocks     if bytes(n) / b <= T(n); a b that is unknown or old is measured anew
-//   attends n blocks    if (D + C) s + (D + R) r + T of those that are not attended is kSlack less than the
-//                       time of a copy and than T(n); or less than T(n), where there is no room for copies
+//   copies n blocks     if bytes(n) / b <= T(n) + kSlack, or if b is unknown or older than kOld
+//   attends n blocks    if b is known and (D + C) s + (D + R) r + T of those that are not attended is kSlack
+//                       less than the time of a copy and than T(n) + kSlack; or, where it would copy and has
+//                       no room, if it is less than T(n) + kSlack
 //   waits for the bytes at most T(n), but kLeastWait at least and kLongestWait at most
 //
 // So a request waits about as long as it hopes to gain. What comes later serves requests that come later.
@@ -102,6 +103,8 @@ class PeerPrefixes {
   bool begin(Question& question, const PrefixAnswer& answer);
   bool copy(Question& question, const PrefixAnswer& answer);
   bool keep(Question& question, const PrefixAnswer& answer);
+  // How many of the blocks asked for lie in these cells.
+  size_t blocks_of(const Question& question, const std::vector<uint32_t>& cells) const;
   // The blocks that can be attended, of those that a peer has.
   size_t attendable(const Question& question, size_t blocks) const;
   // Nothing: unknown, so that it is to be measured.

@@ -10,8 +10,8 @@
 #include "apps/bench/attainment.h"
 #include "apps/bench/report.h"
 #include "apps/simulate/catalog/catalog.h"
-#include "apps/simulate/parallel.h"
 #include "apps/simulate_command.h"
+#include "base/parallel.h"
 
 namespace kvasir::test {
 namespace {

@@ -145,7 +145,7 @@ TEST_F(Attended, WhatIsKeptIsNeitherATransferNorComing) {
   EXPECT_EQ(room(Tier::kDevice), 40);
   EXPECT_EQ(coming(), 8u);
   EXPECT_EQ(cache_.transfers_in_flight(), 1u);
-  cache_.keep_prefix(shown.id);
+  cache_.keep_prefix(shown.id, 4);
   check();
   EXPECT_EQ(room(Tier::kDevice), 40);
   EXPECT_EQ(coming(), 0u);
@@ -163,6 +163,24 @@ TEST_F(Attended, WhatIsKeptIsNeitherATransferNorComing) {
   cache_.hide_prefix(again.id);
   EXPECT_EQ(coming(), 0u);
   EXPECT_EQ(room(Tier::kDevice), 48) << "it is cached, and idle";
+}
+
+// Of four blocks of two cells a peer keeps three.
+TEST_F(Attended, WhatIsNotKeptIsFreeAtOnce) {
+  cache_.add_sequence(kFirst, tokens_of(kFirst, 4 * kBlock), "");
+  compute(kFirst, 4 * kBlock);
+  cache_.remove_sequence(kFirst);
+  const KvCache::ShownPrefix shown = cache_.show_prefix(chain_of(kFirst, 4));
+  ASSERT_EQ(room(Tier::kDevice), 40);
+  cache_.keep_prefix(shown.id, 3);
+  check();
+  EXPECT_EQ(cache_.kept_cells(), 6u) << "as many as its lender counts";
+  EXPECT_EQ(room(Tier::kDevice), 42);
+  EXPECT_EQ(coming(), 0u);
+  cache_.hide_prefix(shown.id);
+  check();
+  EXPECT_EQ(cache_.kept_cells(), 0u);
+  EXPECT_EQ(room(Tier::kDevice), 48);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Answering final : public Lending {
     recall += request.recall;
     if (!show.empty()) {
       shown = own.show_prefix(std::exchange(show, {}));
-      if (keeps) own.keep_prefix(shown.id);
+      if (keeps) own.keep_prefix(shown.id, shown.blocks);
     }
     if (hide) own.hide_prefix(std::exchange(hide, 0));
     LendingEvents events;
@@ -225,6 +225,20 @@ TEST(AttendedPrefixes, WhatThePeerDoesNotKeepIsCopied) {
   EXPECT_EQ(sink->tokens.size(), 2u);
 }
 
+TEST(AttendedPrefixes, OfMoreThanWasAskedForTheRestIsIgnored) {
+  Attending w;
+  const auto sink = w.ask(2);
+  w.answer(32);
+  w.engine.step();
+  w.engine.step();
+  ASSERT_EQ(w.peers.keep.size(), 1u);
+  EXPECT_EQ(w.peers.keep[0].cells, 32u) << "of the leaf in the 18 blocks";
+  w.kept(64);
+  w.finish();
+  EXPECT_EQ(w.figures().prefix_attended, 288u);
+  EXPECT_EQ(sink->tokens.size(), 2u);
+}
+
 TEST(AttendedPrefixes, LessThanALeafIsCopied) {
   Attending w;
   w.ask(2);
@@ -285,7 +299,7 @@ TEST(AttendedPrefixes, WhatIsCalledBackGoesWhenTheRequestHasEnded) {
 // A row takes 1 ms, so the 288 rows 288. A copy of them took 1 s. 4 tokens to come and a step with the 44
 // rows behind the leaf: 5 steps.
 TEST(AttendedPrefixes, ByCostTheFastestIsTaken) {
-  const auto way = [](double step_s, uint32_t output) {
+  const auto way = [](double step_s, uint32_t output, double row_s = 0) {
     Attending w(PeerPrefixUse::kByCost);
     w.ask(1);
     w.answer(18);
@@ -295,7 +309,7 @@ TEST(AttendedPrefixes, ByCostTheFastestIsTaken) {
     w.link.complete_all();
     w.finish();
     w.ask(output, 500);
-    w.answer(18, PrefixAnswer::Attending{step_s, 0});
+    w.answer(18, PrefixAnswer::Attending{step_s, row_s});
     w.engine.step();
     w.engine.step();
     const bool keeps = w.peers.keep.size() == 1;
@@ -308,6 +322,9 @@ TEST(AttendedPrefixes, ByCostTheFastestIsTaken) {
   EXPECT_TRUE(way(0.050, 4));
   EXPECT_FALSE(way(0.054, 4));
   EXPECT_FALSE(way(0.050, 5));
+  // 48 rows attend.
+  EXPECT_TRUE(way(0, 4, 0.0053));
+  EXPECT_FALSE(way(0, 4, 0.0054));
 }
 
 // A device of 32 blocks, of which a peer attends to four, for as long as it wants. Two requests grow until

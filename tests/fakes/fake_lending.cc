@@ -82,7 +82,7 @@ void FakeLending::learn(LendableCells& own) {
   const auto attended = [](size_t sum, const auto& a) { return sum + a.second; };
   const size_t cells = std::accumulate(attending_.begin(), attending_.end(), prefix.frames.size(), attended);
   if (2 * cells <= own.total_cells() && random_.unit() < options_.stays) {
-    own.keep_prefix(prefix.id);
+    own.keep_prefix(prefix.id, prefix.blocks);
     attending_[prefix.id] = prefix.frames.size();
     kept_here_ += prefix.frames.size();
   } else {

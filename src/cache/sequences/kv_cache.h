@@ -280,9 +280,9 @@ class KvCache {
     std::vector<Frame> frames;
   };
   ShownPrefix show_prefix(std::span<const BlockHash> chain);
-  // A peer attends to it for as long as it wants: until hide_prefix() it counts as lent, neither as shown nor
-  // as a transfer, and as none of what is coming.
-  void keep_prefix(TransferId id);
+  // A peer attends to the first `blocks` for as long as it wants: until hide_prefix() they count as lent,
+  // neither as shown nor as a transfer, and as none of what is coming. The others are in use no longer.
+  void keep_prefix(TransferId id, uint32_t blocks);
   void hide_prefix(TransferId id);
   uint32_t kept_cells() const { return kept_; }  // those kept by two counted twice
 

@@ -108,16 +108,24 @@ KvCache::ShownPrefix KvCache::show_prefix(std::span<const BlockHash> chain) {
   return shown;
 }
 
-void KvCache::keep_prefix(TransferId id) {
-  std::vector<Use> uses = std::move(transfers_.find(id)->uses);
+void KvCache::keep_prefix(TransferId id, uint32_t blocks) {
+  const std::vector<Use> uses = std::move(transfers_.find(id)->uses);
   transfers_.erase(id);
   --prefixes_shown_;
-  for (const Use& use : uses) {
+  std::vector<Use>& kept = kept_prefixes_[id];
+  uint32_t block = 0;  // those of a block, one for each tier, are side by side
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const Use& use = uses[i];
+    if (i == 0 || use.block != uses[i - 1].block) ++block;
     shown_ -= use.groups.count();
+    if (block > blocks) {
+      map_.unpin(use.block, use.place, use.groups);
+      continue;
+    }
     kept_ += use.groups.count();
     map_.add_keeper(use.block);
+    kept.push_back(use);
   }
-  kept_prefixes_[id] = std::move(uses);
 }
 
 void KvCache::hide_prefix(TransferId id) {

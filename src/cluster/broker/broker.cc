@@ -84,7 +84,8 @@ void Broker::end_life() {
   const std::vector<uint32_t> lost = cells_.lose_all();
   events_.lost.insert(events_.lost.end(), lost.begin(), lost.end());
   for (const uint32_t cell : attended_.lose_all()) events_.lost.push_back(options_.borrowable_cells + cell);
-  for (const uint64_t question : std::exchange(keeping_, {})) events_.prefixes_kept.push_back({question, {}});
+  for (const auto& [question, cells] : std::exchange(keeping_, {}))
+    events_.prefixes_kept.push_back({question, {}});
   events_.refused += std::exchange(asked_, 0);
   refuse_at_ = INT64_MAX;
   for (const auto& [question, shown] : prefixes_) {
@@ -181,13 +182,20 @@ void Broker::keep_prefixes(const LendingRequest& request, Nanos now) {
   for (const PrefixKept& wanted : request.prefixes_kept) {
     const auto it = prefixes_.find(wanted.id);
     if (it == prefixes_.end()) continue;
-    if (life_ && !leaving_ && it->second && wanted.cells <= attended_.free()) {
-      keeping_.insert(wanted.id);
+    const bool room = wanted.cells <= attended_.free() - kept_for_prefixes();
+    if (life_ && !leaving_ && it->second && room) {
+      keeping_[wanted.id] = wanted.cells;
       life_->control.prefixes().keep(*it->second, wanted.cells, wanted.since, now);
     } else {
       events_.prefixes_kept.push_back({wanted.id, {}});
     }
   }
+}
+
+uint32_t Broker::kept_for_prefixes() const {
+  uint32_t cells = 0;
+  for (const auto& [question, of_it] : keeping_) cells += of_it;
+  return cells;
 }
 
 void Broker::forget_shown(const ContractRef& shown) {
@@ -231,14 +239,12 @@ void Broker::take_kept(const ContractRef& shown, const BorrowEvent& event, Nanos
   PrefixKeptAnswer answer{it->first, {}};
   prefixes_.erase(it);
   forget_shown(shown);
-  if (event.blocks <= attended_.free()) {
-    for (const BorrowedCells::Run& run : attended_.grant(event.contract, event.blocks)) {
-      const uint32_t first = options_.borrowable_cells + run.first;
-      places_.map(event.contract, run.first_slot, first, run.count);
-      for (uint32_t i = 0; i < run.count; ++i) answer.cells.push_back(first + i);
-    }
-  } else {
-    give_back_from(event, 0, now);
+  KV_CHECK(event.blocks <= attended_.free(), "{} cells are kept, {} numbers are free", event.blocks,
+           attended_.free());
+  for (const BorrowedCells::Run& run : attended_.grant(event.contract, event.blocks)) {
+    const uint32_t first = options_.borrowable_cells + run.first;
+    places_.map(event.contract, run.first_slot, first, run.count);
+    for (uint32_t i = 0; i < run.count; ++i) answer.cells.push_back(first + i);
   }
   events_.prefixes_kept.push_back(std::move(answer));
 }

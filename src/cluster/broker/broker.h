@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -107,6 +106,7 @@ class Broker {
   void take_computed(uint64_t question, const BorrowEvent& event, Nanos now);
   // How many free cells are kept for answers that may still come.
   uint32_t kept_for_prompts() const;
+  uint32_t kept_for_prefixes() const;  // of attended_
   void recall(const BorrowEvent& event);
 
   const BrokerOptions options_;
@@ -118,7 +118,7 @@ class Broker {
   BorrowedCells attended_;
   BorrowedCells prefix_cells_;
   std::map<uint64_t, std::optional<ContractRef>> prefixes_;  // by question, until it is done: what is shown
-  std::set<uint64_t> keeping_;                               // of these: those that a peer was asked to keep
+  std::map<uint64_t, uint32_t> keeping_;  // of these: the cells that a peer was asked to keep
   std::map<uint64_t, uint32_t> prompts_;  // questions that are not answered: the cells they may bring
   std::unique_ptr<Life> life_;
   // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the

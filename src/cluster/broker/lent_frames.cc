@@ -20,7 +20,7 @@ void LentFrames::end_turn() {
 }
 
 void LentFrames::tell_of_kept() {
-  for (const uint64_t prefix : kept_) own_->keep_prefix(prefix);
+  for (const auto& [prefix, blocks] : kept_) own_->keep_prefix(prefix, blocks);
   kept_.clear();
 }
 
@@ -65,7 +65,7 @@ std::optional<LendableMemory::Shown> LentFrames::show_prefix(std::span<const Pre
 }
 
 void LentFrames::keep_prefix(std::span<const uint32_t> cells) {
-  kept_.push_back(frames_[cells.front()]->prefix);
+  kept_[frames_[cells.front()]->prefix] = static_cast<uint32_t>(cells.size()) / shape_.cells;
   if (own_) tell_of_kept();
 }
 

@@ -48,10 +48,10 @@ class LentFrames final : public LendableMemory {
   std::vector<std::optional<Lent>> frames_;  // by block
   std::vector<uint32_t> unused_;             // numbers
   std::vector<LendableCells::Frame> returned_;
-  std::map<uint64_t, size_t> shown_;  // by prefix, its frames that have not come back
-  std::vector<uint64_t> kept_;        // prefixes that are lent now
-  std::vector<uint64_t> read_;        // prefixes of which all have
-  LendableCells* own_ = nullptr;      // during a turn
+  std::map<uint64_t, size_t> shown_;   // by prefix, its frames that have not come back
+  std::map<uint64_t, uint32_t> kept_;  // blocks of prefixes that are lent now
+  std::vector<uint64_t> read_;         // prefixes of which all have
+  LendableCells* own_ = nullptr;       // during a turn
   uint32_t lent_ = 0;
   uint32_t free_ = 0;  // as of the last turn
   uint32_t total_ = 0;

@@ -464,6 +464,16 @@ NodeFigures ClusterNode::figures() const {
   return f;
 }
 
+std::string ClusterNode::status_text() const {
+  const std::lock_guard lock(text_mutex_);
+  const Nanos now = clock_.now();
+  if (text_.empty() || now - text_since_ >= kStatusLives) {
+    text_ = to_json(status());
+    text_since_ = now;
+  }
+  return text_;
+}
+
 NodeStatus ClusterNode::status() const {
   NodeStatus s;
   std::vector<Member> members = membership_->members();
@@ -506,8 +516,23 @@ NodeStatus ClusterNode::status() const {
     const GManager& gmanager = control->gmanager();
     if (gmanager.leads()) {
       s.counts = gmanager.counts();
-      for (const auto& [id, e] : gmanager.ledger().entries())
-        s.ledger.push_back({id, e.figures, now - e.heard, e.refused});
+      for (const auto& [id, e] : gmanager.ledger().entries()) {
+        const InstanceFigures& f = e.figures;
+        s.ledger.push_back({id,
+                            {.free = f.free,
+                             .total = f.total,
+                             .room = f.room,
+                             .lendable = f.lendable,
+                             .own = f.own,
+                             .own_since = f.own_since,
+                             .device = f.device,
+                             .location = f.location,
+                             .lent = f.lent,
+                             .owed = f.owed,
+                             .due = {}},  // there may be thousands
+                            now - e.heard,
+                            e.refused});
+      }
     }
   }
   for (const Member& m : members) {

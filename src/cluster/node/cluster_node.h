@@ -89,6 +89,9 @@ class ClusterNode final : public Lending {
 
   // Any thread.
   NodeStatus status() const;
+  // The same as JSON, up to kStatusLives old: however often it is asked for, steps wait for one of them.
+  static constexpr Nanos kStatusLives = 250 * kNanosPerMilli;
+  std::string status_text() const;
   // Does not wait for the thread that runs the protocol. Any thread.
   NodeFigures figures() const;
 
@@ -182,6 +185,10 @@ class ClusterNode final : public Lending {
 
   std::mutex wake_mutex_;  // guards wake_
   std::function<void()> wake_;
+
+  mutable std::mutex text_mutex_;  // guards these, the last status_text(); taken before all others
+  mutable std::string text_;
+  mutable Nanos text_since_ = 0;
 
   std::mutex ending_mutex_;        // of end_life(); taken before all others
   mutable std::mutex data_mutex_;  // guards data_, inbox_; taken with mutex_ held, never the other way round

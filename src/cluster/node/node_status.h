@@ -19,7 +19,7 @@ namespace kvasir::cluster {
 // One line of the leader's ledger.
 struct LedgerLine {
   PeerId id;
-  InstanceFigures figures;
+  InstanceFigures figures;  // without `due`
   Nanos heard_ago = 0;
   bool refused = false;
 };

@@ -270,7 +270,8 @@ std::string Borrower::describe() const {
     }
   }
   for (const auto& [creditor, late] : late_)
-    out += fmt::format("  {} of {} later\n", late.blocks, name_of(creditor));
+    out += fmt::format("  {} of {} later, asked by {} since {}\n", late.blocks, name_of(creditor), late.ask,
+                       late.since);
   for (const auto& [creditor, held] : contracts_) {
     const Silence& silence = silence_.at(creditor);
     out += fmt::format("  of {}, heard {}, ask {}\n", name_of(creditor), silence.heard, silence.next_ask);

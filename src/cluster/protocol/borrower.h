@@ -107,6 +107,8 @@ class Borrower {
 
   std::vector<BorrowEvent> take_events() { return std::exchange(events_, {}); }
   bool asking() const { return round_.has_value(); }
+  // Whether it waits for this answer.
+  bool asks(const PeerId& creditor, uint64_t ask) const { return find_ask(creditor, ask) != nullptr; }
   // The most blocks that may still be announced of what creditors have been asked for.
   uint32_t expected() const;
   // By creditor and id.

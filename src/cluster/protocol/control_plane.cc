@@ -63,7 +63,7 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
     case Body::kAdvice:
       return borrower.handle(from, message.advice(), now);
     case Body::kGranted:
-      return borrower.handle(from, message.granted(), now);
+      return rmanager_.handle(from, message.granted(), now);
     case Body::kRefused:
       return borrower.handle(from, message.refused(), now);
     case Body::kStatement:

@@ -28,18 +28,34 @@ struct Candidate {
 
 // Divides what they lend in all evenly, as far as each has room: they attend side by side.
 void lend_alike(std::vector<Candidate*> creditors) {
-  uint32_t left = 0;
+  uint64_t left = 0;
   for (const Candidate* c : creditors) left += c->blocks;
   std::sort(creditors.begin(), creditors.end(),
             [](const Candidate* a, const Candidate* b) { return a->room < b->room; });
   for (size_t i = 0; i < creditors.size(); ++i) {
-    const auto rest = static_cast<uint32_t>(creditors.size() - i);
-    creditors[i]->blocks = std::min(creditors[i]->room, ceil_div(left, rest));
+    const uint64_t rest = creditors.size() - i;
+    creditors[i]->blocks =
+        static_cast<uint32_t>(std::min<uint64_t>(creditors[i]->room, ceil_div(left, rest)));
     left -= creditors[i]->blocks;
   }
 }
 
 }  // namespace
+
+std::vector<Due> joined_due(std::vector<Due> due, Nanos step, size_t most) {
+  if (due.size() <= most) return due;
+  std::sort(due.begin(), due.end(), [](const Due& a, const Due& b) { return a.at < b.at; });
+  std::vector<Due> out;
+  for (const Due& each : due) {
+    if (out.empty() || out.back().at / step != each.at / step) {
+      if (out.size() == most) break;
+      out.push_back({each.at, 0});
+    }
+    out.back().at = each.at;
+    out.back().blocks += each.blocks;
+  }
+  return out;
+}
 
 uint32_t distance(const std::string& a, const std::string& b) {
   const auto parts = [](std::string_view l) {
@@ -143,14 +159,16 @@ uint64_t DebtLedger::lendable_to(const PeerId& debtor) const {
 }
 
 std::vector<Due> DebtLedger::due_for(const PeerId& debtor, bool to_creditors) const {
+  size_t all = 0;
+  for (const auto& [id, entry] : entries_) all += entry.figures.due.size() + entry.sent_due.size();
   std::vector<Due> out;
+  out.reserve(all);
   for (const auto& [id, entry] : entries_) {
     // One that has refused lends again when its blocks are back.
     if (!may_ever_lend(entry, debtor, to_creditors)) continue;
     out.insert(out.end(), entry.figures.due.begin(), entry.figures.due.end());
     out.insert(out.end(), entry.sent_due.begin(), entry.sent_due.end());
   }
-  std::stable_sort(out.begin(), out.end(), [](const Due& a, const Due& b) { return a.at < b.at; });
   return out;
 }
 

@@ -24,6 +24,12 @@ struct Due {
   friend bool operator==(const Due&, const Due&) = default;
 };
 
+// The most ends of loans that a heartbeat names.
+constexpr size_t kMostDue = 4096;
+// Ends of loans. Where there are more than `most`, those within a step are one, at the last of them, the
+// first step first; what is too much then is left out.
+std::vector<Due> joined_due(std::vector<Due> due, Nanos step, size_t most = kMostDue);
+
 // What an instance says of itself.
 struct InstanceFigures {
   uint32_t free = 0;  // blocks of its memory
@@ -129,7 +135,7 @@ class DebtLedger {
   uint64_t room() const { return room_; }
   // The most that the others can lend to a debtor at some time, in all.
   uint64_t lendable_to(const PeerId& debtor) const;
-  // What those that may lend to the debtor expect back, the first first.
+  // What those that may lend to the debtor expect back, in no order.
   std::vector<Due> due_for(const PeerId& debtor, bool to_creditors) const;
   // What instances would lend that may lend nothing to any of these debtors.
   uint64_t room_not_for(std::span<const PeerId> debtors, bool to_creditors) const;

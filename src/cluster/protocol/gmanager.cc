@@ -45,6 +45,16 @@ Status GManager::handle(const PeerId& from, const wire::Heartbeat& message, Nano
     return error(ErrorCode::kCorrupt, "of {} blocks {} are free, and {} of {} may be lent", figures.total,
                  figures.free, figures.room, figures.lendable);
   }
+  uint64_t due_blocks = 0;
+  bool due_of_none = false;
+  for (const wire::Due& due : message.due()) {
+    due_blocks += due.blocks();
+    due_of_none |= due.blocks() == 0;
+  }
+  if (due_of_none || due_blocks > figures.total || static_cast<size_t>(message.due_size()) > kMostDue) {
+    return error(ErrorCode::kCorrupt, "of {} blocks {} are due, at {} times", figures.total, due_blocks,
+                 message.due_size());
+  }
   for (const wire::Debt& debt : message.lent()) figures.lent[get(debt.peer())] = debt.blocks();
   for (const wire::Debt& debt : message.owed()) figures.owed[get(debt.peer())] = debt.blocks();
   for (const wire::Due& due : message.due()) figures.due.push_back({due.at_ns(), due.blocks()});

@@ -282,16 +282,19 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
 void Lender::settle(const PeerId& debtor, uint32_t blocks, Nanos within, Nanos now) {
   const auto it = debtors_.find(debtor);
   if (it == debtors_.end()) return;
-  for (auto newest = it->second.contracts.rbegin(); newest != it->second.contracts.rend() && blocks > 0;
-       ++newest) {
-    Contract& contract = contracts_.at(*newest);
-    if (contract.keep) continue;
-    const uint32_t take = std::min(contract.lent, blocks);
-    contract.settling = true;
-    contract.keep = contract.lent - take;
-    contract.revoke_at = now + within;
-    to_settle_ += take;
-    blocks -= take;
+  // Of a prefix all comes back, as of a recall: so it is taken where there is too little else.
+  for (const bool prefixes : {false, true}) {
+    for (auto newest = it->second.contracts.rbegin(); newest != it->second.contracts.rend() && blocks > 0;
+         ++newest) {
+      Contract& contract = contracts_.at(*newest);
+      if (contract.keep || contract.lends_prefix() != prefixes) continue;
+      const uint32_t take = prefixes ? contract.lent : std::min(contract.lent, blocks);
+      contract.settling = true;
+      contract.keep = contract.lent - take;
+      contract.revoke_at = now + within;
+      to_settle_ += take;
+      blocks -= std::min(blocks, take);
+    }
   }
   state(debtor, now);
 }
@@ -389,7 +392,9 @@ std::string Lender::describe() const {
     out += fmt::format("  {} has {}, needs it since {}\n", name_of(id), debtor.blocks, debtor.needed_since);
   }
   for (const auto& [id, late] : late_)
-    out += fmt::format("  {} asked at {} for {}\n", name_of(id), late.came, late.blocks);
+    out +=
+        fmt::format("  {} asked at {} by {} for {} since {}{}, keeps them for {}\n", name_of(id), late.came,
+                    late.ask, late.blocks, late.since, late.before_own ? ", before our own" : "", late.hold);
   if (awaited_.blocks > 0) {
     out +=
         fmt::format("  a peer lacks {} since {} until {}\n", awaited_.blocks, awaited_.since, awaited_until_);

@@ -47,7 +47,8 @@ class LendableMemory {
     uint32_t blocks = 0;
   };
   virtual std::optional<Shown> show_prefix(std::span<const PrefixHash>) { return Shown(); }
-  // These cells of one such answer are lent from now on.
+  // These cells of one such answer, the first ones, of whole blocks, are lent from now on. Those behind them
+  // have been given back, or will be.
   virtual void keep_prefix(std::span<const uint32_t>) {}
   // What blocks of a chain are, of which the cells are blocks of this memory.
   virtual LendableCells::BlockShape block_shape() const { return {}; }

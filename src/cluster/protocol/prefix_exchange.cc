@@ -112,6 +112,12 @@ Status PrefixExchange::handle(const PeerId& from, const wire::PrefixFound& messa
   }
   const ContractRef shown = {from, message.contract()};
   const auto it = asked_.find(message.question());
+  if (it != asked_.end()) {
+    const size_t most = it->second.question.chain.size() * memory_.block_shape().cells;
+    if (message.cells() > most) {
+      return error(ErrorCode::kCorrupt, "it shows {} cells where {} were asked for", message.cells(), most);
+    }
+  }
   const bool waits = it != asked_.end() && std::erase(it->second.waits_for, from) > 0;
   if (!waits) {
     if (message.cells() > 0) done(shown);
@@ -198,7 +204,8 @@ bool PrefixExchange::may_lend(const PeerId& to, uint32_t cells, Nanos since) con
 Status PrefixExchange::handle(const PeerId& from, const wire::KeepPrefix& message, Nanos now) {
   const auto it = shown_.find(message.contract());
   const bool theirs = it != shown_.end() && it->second.to == from;
-  if (message.cells() == 0 || (theirs && message.cells() > it->second.cells)) {
+  const bool whole = message.cells() % memory_.block_shape().cells == 0;
+  if (message.cells() == 0 || !whole || (theirs && message.cells() > it->second.cells)) {
     return error(ErrorCode::kCorrupt, "it wants {} cells of a prefix to be kept", message.cells());
   }
   wire::Envelope answer;
@@ -354,8 +361,8 @@ void PrefixExchange::leave() {
 std::string PrefixExchange::describe() const {
   std::string out;
   for (const auto& [contract, shown] : shown_) {
-    out +=
-        fmt::format("  shows {} to {} until {}\n", contract & ~kShowsPrefix, name_of(shown.to), shown.until);
+    out += fmt::format("  shows {} cells as {} to {} until {}\n", shown.cells, contract & ~kShowsPrefix,
+                       name_of(shown.to), shown.until);
   }
   for (const auto& [question, asked] : asked_) {
     out += fmt::format("  asked {}, {} answers to come, {} cells until {}\n", question,
@@ -364,6 +371,10 @@ std::string PrefixExchange::describe() const {
   for (const Keeping& k : keeping_) {
     out += fmt::format("  wants {} cells of {} kept by {}\n", k.cells, k.shown.id & ~kShowsPrefix,
                        name_of(k.shown.creditor));
+  }
+  for (const Kept& k : kept_) {
+    out += fmt::format("  {} of {} is kept as {}\n", k.shown.id & ~kShowsPrefix, name_of(k.loan.creditor),
+                       k.loan.id);
   }
   for (const Question& q : questions_) out += fmt::format("  {} asks {}\n", name_of(q.from), q.id);
   return out;

@@ -5,6 +5,7 @@
 
 #include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
+#include "cluster/protocol/debt_ledger.h"
 
 namespace kvasir::cluster {
 
@@ -27,6 +28,16 @@ Status RManager::handle(const PeerId& from, const wire::Ask& message, Nanos now)
   if (settings_.lend_to_creditors || !borrower_.contracts().contains(from))
     return lender_.handle(from, message, now);
   lender_.refuse(from, message.ask());
+  return {};
+}
+
+// One that answers late may have borrowed of us since it was asked.
+Status RManager::handle(const PeerId& from, const wire::Granted& message, Nanos now) {
+  const ContractRef loan = {from, message.contract()};
+  const bool debtor = !settings_.lend_to_creditors && lender_.by_debtor().contains(from);
+  if (!debtor || borrower_.asks(from, message.ask()) || borrower_.held(loan))
+    return borrower_.handle(from, message, now);
+  borrower_.decline(loan);
   return {};
 }
 
@@ -122,11 +133,15 @@ void RManager::heartbeat(Nanos now) {
     put(creditor, debt->mutable_peer());
     debt->set_blocks(blocks);
   }
+  std::vector<Due> due;
   for (const auto& [id, contract] : lender_.contracts()) {
-    if (contract.due == INT64_MAX || mutant(Mutant::kDueUntold)) continue;
-    wire::Due* due = body->add_due();
-    due->set_blocks(contract.lent);
-    due->set_at_ns(contract.due);
+    if (contract.due != INT64_MAX && !mutant(Mutant::kDueUntold))
+      due.push_back({contract.due, contract.lent});
+  }
+  for (const Due& each : joined_due(std::move(due), settings_.heartbeat)) {
+    wire::Due* told = body->add_due();
+    told->set_blocks(each.blocks);
+    told->set_at_ns(each.at);
   }
   if (lender_.own().blocks > 0) {
     body->set_own(lender_.own().blocks);

@@ -11,6 +11,7 @@
 
 namespace kvasir::wire {
 class Ask;
+class Granted;
 class Settle;
 class Standing;
 }  // namespace kvasir::wire
@@ -37,6 +38,7 @@ class RManager {
   const Borrower& borrower() const { return borrower_; }
 
   Status handle(const PeerId& from, const wire::Ask& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Granted& message, Nanos now);
   Status handle(const PeerId& from, const wire::Standing& message, Nanos now);
   Status handle(const PeerId& from, const wire::Settle& message, Nanos now);
   void lost(const PeerId& peer, Nanos now);

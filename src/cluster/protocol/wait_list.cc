@@ -1,6 +1,7 @@
 #include "cluster/protocol/wait_list.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/mutant.h"
 
@@ -16,7 +17,14 @@ struct Earliest {
 Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, Nanos now,
                   bool to_creditors) {
   uint64_t sum = room;
-  for (const Due& due : ledger.due_for(demand.debtor, to_creditors)) {
+  std::vector<Due> heap = ledger.due_for(demand.debtor, to_creditors);
+  const auto later = [](const Due& a, const Due& b) {
+    return std::tie(a.at, a.blocks) > std::tie(b.at, b.blocks);
+  };
+  std::make_heap(heap.begin(), heap.end(), later);
+  for (; !heap.empty(); heap.pop_back()) {
+    std::pop_heap(heap.begin(), heap.end(), later);
+    const Due due = heap.back();
     sum += due.blocks;
     if (sum >= demand.least) return {std::max(due.at, now), static_cast<uint32_t>(sum - demand.least)};
   }
@@ -94,10 +102,10 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
       keep_for(wish.demand.debtor);
       continue;
     }
+    // Nothing comes back meanwhile; and most of those that wait need no look at the creditors.
+    if (ledger.room() == 0) continue;
     const bool in_time = first && wish.demand.hold && now + *wish.demand.hold <= first->at;
     const bool behind = first && !in_time && !mutant(Mutant::kHeadDelayed);
-    // Most of those that wait need no look at the creditors.
-    if (ledger.room() == 0 && (first || wish.demand.least <= 1)) continue;
     if (first && wish.demand.least > (behind ? beside + first->spare : ledger.room())) continue;
     if (wish.demand.least > open && (first || wish.demand.least <= 1)) continue;
     Allocation found =
@@ -114,8 +122,12 @@ std::vector<Turn> WaitList::serve(DebtLedger& ledger, Nanos now, bool to_credito
     uint32_t got = 0;
     for (const Share& share : found.shares) {
       got += share.blocks;
-      const LedgerEntry* creditor = ledger.find(share.creditor);
-      if (behind && ledger.may_lend(*creditor, waits, to_creditors)) first->spare -= share.blocks;
+      if (!first) continue;
+      if (!ledger.may_lend(*ledger.find(share.creditor), waits, to_creditors)) {
+        beside -= std::min<uint64_t>(beside, share.blocks);
+      } else if (behind) {
+        first->spare -= share.blocks;
+      }
     }
     debtor.served = wish.attempt;
     debtor.answers_until = now + debtor.answer;

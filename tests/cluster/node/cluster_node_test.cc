@@ -116,6 +116,35 @@ TEST_F(TwoInstances, APrefixThatIsKeptIsALoanThatIsReadAndNotWritten) {
   EXPECT_FALSE(read_cell(cluster, a, cells[0]).ok());
 }
 
+// a has numbers for three cells, and wants two prefixes of two kept in one turn.
+TEST(ClusterNode, ThatForWhichThereIsNoRoomStaysShown) {
+  Cluster cluster;
+  Instance& a = cluster.start("a", "n", 3 * Cluster::kCells, 3);
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  std::fill_n(b.memory.begin(), 4 * cluster.cell_bytes(), std::byte{5});
+  b.frames->has = 2;
+  ASSERT_EQ(find_prefix(cluster, a, 1).size(), 2u);
+  const std::vector<uint32_t> second = find_prefix(cluster, a, 2);
+  ASSERT_EQ(second.size(), 2u);
+  a.next.prefixes_kept = {{1, 2, cluster.clock.now()}, {2, 2, cluster.clock.now()}};
+  ASSERT_TRUE(cluster.until([&] { return a.kept.size() == 2; }));
+  EXPECT_EQ(a.kept[0].id, 2u);
+  EXPECT_TRUE(a.kept[0].cells.empty());
+  EXPECT_EQ(a.kept[1].id, 1u);
+  EXPECT_EQ(a.kept[1].cells.size(), 2u);
+  EXPECT_EQ(b.frames->kept.size(), 1u);
+  EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, second[1])), pattern(cluster, 5));
+  // There is room again when the first has gone back.
+  a.give_back_all();
+  cluster.step();
+  ASSERT_EQ(find_prefix(cluster, a, 3).size(), 2u);
+  a.next.prefixes_kept = {{3, 1, cluster.clock.now()}};
+  ASSERT_TRUE(cluster.until([&] { return a.kept.size() == 3; }));
+  EXPECT_EQ(a.kept[2].cells.size(), 1u);
+  EXPECT_EQ(b.frames->kept.rbegin()->second, 1u) << "of two blocks b's engine keeps one";
+}
+
 TEST_F(TwoInstances, APeerThatDiesTakesWhatItKeptWithIt) {
   b.frames->has = 2;
   ASSERT_EQ(find_prefix(cluster, a, 1).size(), 2u);
@@ -475,6 +504,15 @@ TEST(ClusterNode, ItsStatusSaysWhoseMemoryItHas) {
   EXPECT_EQ(json.at("instance"), "a");
   EXPECT_EQ(json.at("links").at(0).at("peer"), "b");
   EXPECT_EQ(json.at("links").at(0).at("borrowed_cells"), 5);
+  // Its text is made anew after a quarter of a second.
+  const std::string text = a.node->status_text();
+  EXPECT_EQ(text, to_json(a.node->status()));
+  a.give_back_all();
+  cluster.run_for(ClusterNode::kStatusLives - 10 * kNanosPerMilli);
+  EXPECT_NE(text, to_json(a.node->status()));
+  EXPECT_EQ(text, a.node->status_text());
+  cluster.run_for(10 * kNanosPerMilli);
+  EXPECT_NE(text, a.node->status_text());
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ Cluster::Cluster() {
 
 Cluster::~Cluster() = default;
 
-Instance& Cluster::start(const std::string& name, const std::string& numerics, uint32_t borrowable) {
+Instance& Cluster::start(const std::string& name, const std::string& numerics, uint32_t borrowable,
+                         uint32_t attended) {
   auto instance = std::make_unique<Instance>();
   instance->name = name;
   instance->memory.resize(kCells * cell_bytes());
@@ -107,7 +108,7 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics, u
   options.broker.protocol.prompt_asked = 1;
   options.broker.protocol.computes_prompts = true;
   options.broker.borrowable_cells = borrowable;
-  options.broker.attended_cells = kCells;
+  options.broker.attended_cells = attended;
   options.broker.prefix_cells = kCells;
   options.memory = NodeMemory{};
   options.memory->shape = shape_;

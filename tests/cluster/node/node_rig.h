@@ -27,7 +27,7 @@ class Frames final : public LendableCells {
   uint32_t total_cells() const override { return total_; }
   // One cell of each block, of the first `has` of any chain.
   Prefix show_prefix(std::span<const PrefixHash> chain) override;
-  void keep_prefix(uint64_t id) override { kept.insert(id); }
+  void keep_prefix(uint64_t id, uint32_t blocks) override { kept[id] = blocks; }
   void hide_prefix(uint64_t id) override;
   // Of blocks that are lent as they are, too, a leaf of four blocks and cells.
   BlockShape block_shape() const override { return {64, 1}; }
@@ -35,7 +35,7 @@ class Frames final : public LendableCells {
     return take(static_cast<uint32_t>(chain.size()));
   }
   size_t has = 0;
-  std::set<uint64_t> kept;  // of the prefixes that it shows
+  std::map<uint64_t, uint32_t> kept;  // of the prefixes that it shows: their blocks
 
  private:
   const uint64_t cell_bytes_;
@@ -76,7 +76,7 @@ class Cluster {
   ~Cluster();
 
   Instance& start(const std::string& name, const std::string& numerics = "n",
-                  uint32_t borrowable = 3 * kCells);
+                  uint32_t borrowable = 3 * kCells, uint32_t attended = kCells);
   Instance& at(const std::string& name) { return *instances_.at(name); }
   // Its process is gone; the others learn of it by the network, or, if `silently`, by the directory alone.
   void kill(const std::string& name, bool silently = false);

@@ -43,6 +43,13 @@ TEST(DebtLedger, DistanceIsWhatLocationsDoNotShare) {
   EXPECT_EQ(distance("ab", "a"), 1u);
 }
 
+TEST(DebtLedger, OfManyEndsThoseOfAStepAreOne) {
+  const std::vector<Due> due = {{250, 5}, {101, 1}, {199, 2}, {205, 3}, {320, 7}};
+  EXPECT_EQ(joined_due(due, 100, 5), due);
+  EXPECT_EQ(joined_due(due, 100, 4), (std::vector<Due>{{199, 3}, {250, 8}, {320, 7}}));
+  EXPECT_EQ(joined_due(due, 100, 2), (std::vector<Due>{{199, 3}, {250, 8}})) << "the last ones are left out";
+}
+
 TEST(DebtLedger, OneCreditorIsBetterThanSeveralAndTheNearestIsFirst) {
   DebtLedger ledger;
   ledger.update(named("me"), figures(90, "z/r/1"), 0);
@@ -72,6 +79,13 @@ TEST(DebtLedger, SeveralDivideItEvenlyAsFarAsTheyHaveRoom) {
   ledger.update(named("b"), figures(50, ""), 0);
   EXPECT_EQ(creditors(ledger, "me", 80, 80), (Names{"a 60", "c 10", "b 10"}))
       << "host memory lends what the devices leave";
+}
+
+TEST(DebtLedger, NoNumberOfBlocksIsTooLargeToDivide) {
+  DebtLedger ledger;
+  ledger.update(named("a"), figures(3'000'000'000, ""), 0);
+  ledger.update(named("b"), figures(2'000'000'000, ""), 0);
+  EXPECT_EQ(creditors(ledger, "me", UINT32_MAX), (Names{"a 2294967295", "b 2000000000"}));
 }
 
 TEST(DebtLedger, TheLeastComesOfAsManyAsItTakesOrOfNone) {

@@ -189,6 +189,23 @@ TEST(Leading, ANewLeaderKnowsWhenLoansEnd) {
   }
 }
 
+TEST(Leading, AHeartbeatNamesNoMoreEndsThanThereCanBe) {
+  Instances all({8, 8});
+  const auto says = [&](size_t times, uint32_t blocks, uint32_t total) {
+    wire::Heartbeat message;
+    message.set_term(1);
+    message.set_total(total);
+    for (size_t i = 0; i < times; ++i) message.add_due()->set_blocks(blocks);
+    return all.at(0).gmanager().handle(all.id(1), message, all.now()).ok();
+  };
+  EXPECT_TRUE(says(2, 4, 8));
+  EXPECT_FALSE(says(2, 4, 7)) << "of more blocks than there are";
+  EXPECT_FALSE(says(1, 0, 8)) << "of none";
+  EXPECT_TRUE(says(kMostDue, 1, 5000));
+  EXPECT_FALSE(says(kMostDue + 1, 1, 5000));
+  EXPECT_FALSE(says(2, UINT32_MAX, 8));
+}
+
 TEST(Leading, AWishToADeadLeaderIsToldTheNext) {
   Instances all({8, 8, 8});
   all.kill(0);

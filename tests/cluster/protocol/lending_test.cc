@@ -1,6 +1,7 @@
 // Loans from the request to the end, as both sides see them.
 #include <gtest/gtest.h>
 
+#include "cluster/protocol/cluster.pb.h"
 #include "cluster/protocol/instances.h"
 
 namespace kvasir::cluster::test {
@@ -107,7 +108,7 @@ TEST(Lending, WhatDoesNotFitIsRefusedAndTheNextCreditorIsAsked) {
 }
 
 // The leader does not know yet that b is busy, and names it first.
-TEST(Lending, ACreditorInALongStepHoldsUpNobody) {
+TEST(Lending, ACreditorInALongStepHoldsUpNoRequest) {
   Instances all({0, 8, 8});
   all.memory(1).busy = true;
   all.want(0, 4);
@@ -142,6 +143,26 @@ TEST(Lending, ACreditorLendsWhenItsStepEndsWhatIsStillLacking) {
     EXPECT_EQ(granted[0].blocks, still);
     EXPECT_EQ(all.memory(1).free_blocks(), 8 - still);
     EXPECT_EQ(all.borrower(0).wanted().most, 0u);
+  }
+}
+
+// 1 is asked during its step, and has borrowed of 0 when its grant comes.
+TEST(Lending, ACreditorThatIsADebtorSinceIsDeclined) {
+  for (const bool to_creditors : {false, true}) {
+    Instances all({8, 8}, to_creditors);
+    all.memory(1).busy = true;
+    const Nanos since = all.now();
+    all.want(0, 4, since);
+    all.deliver();
+    all.borrow(1, 3);
+    ASSERT_EQ(all.lender(0).lent_blocks(), 3u);
+    wire::Granted late;
+    late.set_ask(1);
+    late.set_contract(77);
+    late.set_blocks(2);
+    EXPECT_TRUE(all.at(0).rmanager().handle(all.id(1), late, all.now()).ok());
+    EXPECT_EQ(all.events(0, Event::kGranted).size(), to_creditors ? 1u : 0u);
+    EXPECT_EQ(all.borrower(0).held({all.id(1), 77}) != nullptr, to_creditors);
   }
 }
 

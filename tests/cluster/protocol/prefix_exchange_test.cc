@@ -277,6 +277,13 @@ TEST_F(Prefixes, MalformedMessagesChangeNothing) {
   loan.set_contract(kShowsPrefix | 5);
   EXPECT_TRUE(at(0).handle(all.id(1), loan).ok());
   EXPECT_TRUE(at(0).take_answers().empty()) << "nothing was asked";
+  at(0).ask(question(1, 3, all.now() + kSoon), all.now());
+  loan.set_cells(7);
+  EXPECT_FALSE(at(0).handle(all.id(1), loan).ok()) << "of three blocks, which are six cells";
+  all.deliver();
+  const auto answers = at(0).take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].cells, 4u) << "what it says afterwards is taken";
 }
 
 // ---------------------------------------------------------------- what is kept, to be attended
@@ -397,6 +404,31 @@ TEST_F(KeptPrefixes, AreCalledBackAndThenTaken) {
   EXPECT_EQ(free_at_lender(), 10u);
 }
 
+// 0 owes 1 a prefix of four cells and a loan of two. The loan goes first, though its number is lower.
+TEST_F(KeptPrefixes, SettleACycleLastAndWhole) {
+  const auto prefix = keep(show(), 4);
+  ASSERT_TRUE(prefix);
+  all.lender(2).set_lending(false);
+  all.run(kNanosPerSecond);
+  const ContractRef loan = all.borrow(0, 2);
+  ASSERT_EQ(loan.creditor, all.id(1));
+  const auto settle = [&](uint32_t blocks) {
+    all.lender(1).settle(all.id(0), blocks, kNanosPerSecond, all.now());
+    all.deliver();
+    std::vector<std::pair<uint64_t, uint32_t>> out;
+    for (const BorrowEvent& event : all.events(0, BorrowEvent::Kind::kRecalled)) {
+      out.emplace_back(event.contract.id, event.blocks);
+    }
+    all.lender(1).end_settling(all.now());
+    all.deliver();
+    (void)all.events(0);
+    return out;
+  };
+  using Recalled = std::vector<std::pair<uint64_t, uint32_t>>;
+  EXPECT_EQ(settle(2), (Recalled{{loan.id, 2}}));
+  EXPECT_EQ(settle(3), (Recalled{{loan.id, 2}, {prefix->id, 4}}));
+}
+
 TEST_F(KeptPrefixes, AreLostWithTheirLender) {
   ASSERT_TRUE(keep(show(), 4));
   all.kill(1);
@@ -418,7 +450,7 @@ TEST_F(KeptPrefixes, ADeadReaderHoldsNone) {
   EXPECT_EQ(free_at_lender(), 10u);
 }
 
-TEST_F(KeptPrefixes, WhatNobodyWaitsForGoesBack) {
+TEST_F(KeptPrefixes, WhatNoRequestWaitsForGoesBack) {
   const ContractRef shown = show();
   at(0).keep(shown, 4, all.now(), all.now());
   at(0).done(shown);
@@ -434,7 +466,9 @@ TEST_F(KeptPrefixes, MalformedMessagesChangeNothing) {
   wire::KeepPrefix keep;
   keep.set_contract(shown.id);
   EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of no cells";
-  keep.set_cells(5);
+  keep.set_cells(1);
+  EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of half a block";
+  keep.set_cells(6);
   EXPECT_FALSE(at(1).handle(all.id(0), keep, all.now()).ok()) << "of more than are shown";
   keep.set_cells(4);
   EXPECT_TRUE(at(1).handle(all.id(2), keep, all.now()).ok());

@@ -430,7 +430,11 @@ void World::deliver(size_t index) {
   }
   // A heartbeat that is not heard would have been news all the same: then less is checked.
   if (leads != 0 && message.has_heartbeat()) refusers_.erase({leads, pair.from});
+  const ContractRef loan = {pair.from, message.granted().contract()};
+  const bool late = message.has_granted() && !rmanager.borrower().held(loan) &&
+                    !rmanager.borrower().asks(pair.from, message.granted().ask());
   for (const PeerMessage& arrived : to.transport->receive()) to.plane->handle(arrived, clock_.now());
+  counts_.granted_late += late && rmanager.borrower().held(loan) ? 1 : 0;
   if (told < rmanager.term() && rmanager.lender().describe() != before) {
     fail(fmt::format("{} obeys term {} in term {}", name_of(to.id), told, rmanager.term()));
   }

@@ -103,6 +103,7 @@ class World {
   struct Counts {
     std::map<Choice::Kind, uint64_t> choices;
     uint64_t granted = 0;
+    uint64_t granted_late = 0;  // after the lender's step, and taken
     uint64_t refused = 0;
     uint64_t recalled = 0;
     uint64_t lost = 0;

@@ -9,6 +9,7 @@ namespace kvasir::cluster::test {
 void World::Counts::add(const Counts& other) {
   for (const auto& [kind, count] : other.choices) choices[kind] += count;
   granted += other.granted;
+  granted_late += other.granted_late;
   refused += other.refused;
   recalled += other.recalled;
   lost += other.lost;

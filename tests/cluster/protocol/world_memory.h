@@ -36,8 +36,9 @@ class World::Memory final : public LendableMemory {
       rows_.erase(block);
     }
   }
-  // It has every prefix, as far as it has memory.
+  // It has every prefix, as far as it has memory. During a step it cannot say.
   std::optional<Shown> show_prefix(std::span<const PrefixHash> chain) override {
+    if (in_step) return std::nullopt;
     const auto blocks = static_cast<uint32_t>(std::min(chain.size(), free_.size()));
     return Shown{*take(blocks), blocks};
   }

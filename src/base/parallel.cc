@@ -1,4 +1,4 @@
-#include "apps/simulate/parallel.h"
+#include "base/parallel.h"
 
 #include <algorithm>
 #include <atomic>
