@@ -274,8 +274,8 @@ TEST(QwenHybrids, MetadataThatMakesNoSenseIsRefused) {
   };
   for (const auto& [key, value, code, part] : cases) {
     SCOPED_TRACE(std::string(key) + " " + std::to_string(value));
-    const auto file = open_with(
-        "qwen35", [&](test::GgufBuilder& builder) { builder.set_u32(std::string("qwen35.") + key, value); });
+    const auto file = open_with("qwen35", [name = std::string("qwen35.") + key, to = value](
+                                              test::GgufBuilder& builder) { builder.set_u32(name, to); });
     ASSERT_FALSE(file.ok());
     EXPECT_EQ(file.status().code(), code);
     EXPECT_THAT(file.status().message(), HasSubstr(part));
