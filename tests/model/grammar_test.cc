@@ -346,7 +346,8 @@ TEST(GrammarCompilerTest, GivesUpWhatTakesTooLong) {
   // Its thread is at work until it is kept.
   while (!compiler.is_cached(slow)) {
     const Result<CompiledGrammar> other = compiler.compile(of(Kind::kRegex, "a"));
-    if (other.ok()) break;
+    // The thread may have become free since, and no time is left for this one either.
+    if (other.ok() || other.status().code() == ErrorCode::kInvalidArgument) break;
     EXPECT_EQ(other.status().code(), ErrorCode::kExhausted);
     std::this_thread::yield();
   }
