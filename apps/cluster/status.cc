@@ -33,7 +33,7 @@ Result<std::string> status_of(const Member& member, const ClusterStatusOptions& 
   const auto client = HttpCaller::create(*std::move(url), [] { return false; },
                                          {files.ca_certs, files.certfile, files.keyfile});
   if (!client.ok()) return at_its_address(client.status());
-  Result<HttpAnswer> answer = (*client)->get(from_seconds(options.timeout_s), kMostStatusBytes);
+  Result<HttpCallerReply> answer = (*client)->get(from_seconds(options.timeout_s), kMostStatusBytes);
   if (!answer.ok()) return at_its_address(answer.status());
   if (answer->status == 200) return std::move(answer->body);
   return at_its_address(error(ErrorCode::kUnavailable, "it answers {}", answer->status));

@@ -159,7 +159,7 @@ struct HttpCaller::Impl {
   }
 
   template <typename Stream>
-  Result<HttpAnswer> exchange(Stream& stream, tcp::socket& socket, const Ask& ask, Time deadline) {
+  Result<HttpCallerReply> exchange(Stream& stream, tcp::socket& socket, const Ask& ask, Time deadline) {
     http::request<http::string_body> request{ask.body ? http::verb::post : http::verb::get, url.path, 11};
     request.set(http::field::host, url.authority());
     request.set(http::field::user_agent, "kvasir");
@@ -178,7 +178,7 @@ struct HttpCaller::Impl {
     KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
       http::async_read_header(stream, buffer, head, [done](error_code ec, size_t) { done(ec); });
     }));
-    HttpAnswer answer;
+    HttpCallerReply answer;
     answer.status = static_cast<int>(head.get().result_int());
     const auto after = head.get()[http::field::retry_after];
     int seconds = 0;
@@ -196,7 +196,7 @@ struct HttpCaller::Impl {
     return answer;
   }
 
-  Result<HttpAnswer> send(const Ask& ask, Time deadline) {
+  Result<HttpCallerReply> send(const Ask& ask, Time deadline) {
     KV_ASSIGN_OR_RETURN(const tcp::resolver::results_type addresses, look_up(deadline));
     tcp::socket socket(io.emplace(1));
     Status status(ErrorCode::kUnavailable, "its name has no address");
@@ -251,12 +251,12 @@ Result<std::unique_ptr<HttpCaller>> HttpCaller::create(HttpUrl url, std::functio
   return std::unique_ptr<HttpCaller>(new HttpCaller(std::move(impl)));
 }
 
-Result<HttpAnswer> HttpCaller::post(const std::string& body, Nanos timeout) {
+Result<HttpCallerReply> HttpCaller::post(const std::string& body, Nanos timeout) {
   return impl_->send({&body, kMostAnswerBytes},
                      std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
 }
 
-Result<HttpAnswer> HttpCaller::get(Nanos timeout, uint64_t most_bytes) {
+Result<HttpCallerReply> HttpCaller::get(Nanos timeout, uint64_t most_bytes) {
   return impl_->send({nullptr, most_bytes},
                      std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
 }

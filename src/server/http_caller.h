@@ -24,7 +24,7 @@ struct HttpUrl {
 // "http://host:4318/path" or https. kInvalidArgument: one line that says what is wrong, without the URL.
 Result<HttpUrl> parse_http_url(std::string_view text);
 
-struct HttpAnswer {
+struct HttpCallerReply {
   int status = 0;
   int retry_after_s = 0;  // 0: the server said nothing, or a date
   std::string body;       // of a POST: empty if it has more than 64 KiB, or did not come whole
@@ -49,9 +49,9 @@ class HttpCaller {
   // Over a connection of its own. With https the server's certificate must be for its host, and signed by one
   // that this machine trusts (SSL_CERT_FILE names others). kUnavailable: why there is no answer; `timeout`
   // bounds all of it.
-  Result<HttpAnswer> post(const std::string& body, Nanos timeout);
+  Result<HttpCallerReply> post(const std::string& body, Nanos timeout);
   // A longer body is an error here.
-  Result<HttpAnswer> get(Nanos timeout, uint64_t most_bytes);
+  Result<HttpCallerReply> get(Nanos timeout, uint64_t most_bytes);
 
  private:
   struct Impl;

@@ -150,7 +150,7 @@ void SpanExporter::send(const std::vector<Span>& batch) {
 
 std::optional<uint64_t> SpanExporter::try_once(const std::string& body, uint64_t spans, Nanos timeout,
                                                Nanos& pause) {
-  const Result<HttpAnswer> answer = poster_->post(body, timeout);
+  const Result<HttpCallerReply> answer = poster_->post(body, timeout);
   if (!answer.ok()) {
     say_trouble(answer.status().message(), kTriedAgain);
     return std::nullopt;
