@@ -400,6 +400,7 @@ class Cluster:
     def wait(self, what, seconds, wanted):
         """Until `what()` is None; else it is what is said to be wrong."""
         end = time.monotonic() + seconds
+        time.sleep(0.25)  # a status may be so old
         while True:
             try:
                 wrong = what()
